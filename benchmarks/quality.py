@@ -1,0 +1,308 @@
+"""Where do maps light up? Pointing game and recall on labelled photos, and search by class name.
+
+    python benchmarks/quality.py [--encoder builtin] [--data ../shared/data/coco128] [--search ../shared/data/photos1000]
+
+For each photo and each category in it, the phrase is the category's name, and the map is the one that users
+get, 32x32. Boxes are fractions of the image; a box that is one of many of its category counts with the others.
+
+- pointing (Zhang et al. 2016, "Top-down Neural Attention"): the centre of the map's highest cell lies in a box.
+- small: the same, where the union of the category's boxes is under 10% of the image.
+- recall@200: part of the area of the boxes' union that the 200 highest of the 1,024 cells cover, cut exactly
+  at the edges of cells.
+
+Beside them stand maps that know nothing of the phrase, and the map as it is stored: averaged to the encoder's
+`map_size`, 8 bits. Figures are means over pairs of photo and category.
+
+Search: 1,000 photos are ranked by the maximum, or the mean, of their maps of a class name, the first of those
+in the photo's file name; recall@k is the part of the classes whose photo is among the first k.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import _report
+import numpy as np
+from numpy.typing import NDArray
+from texcat.catalogue.channels import ChannelSchema
+from texcat.catalogue.codec import dequantise, quantise
+from texcat.catalogue.grid import grid_channels, resize_plane
+from texcat.catalogue.types import GRID
+from texcat.indexer.channels import WORKING_SIZE, ChannelInputs, base_channels
+from texcat.indexer.encoders import DenseEncoder, load_encoder
+from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
+from texcat.indexer.images import load_image, to_square
+
+BUDGET = 200
+SMALL = 0.10
+SHARED = Path("../shared/data")
+
+Map = NDArray[np.float32]
+Boxes = NDArray[np.float64]
+"""[n, 4]: left, top, right, bottom; fractions of the image."""
+
+
+def main() -> None:
+    """Measure one encoder, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--encoder", default="builtin")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--data", type=Path, default=SHARED / "coco128", help="photos with boxes")
+    parser.add_argument("--search", type=Path, default=SHARED / "photos1000", help="photos named by class")
+    parser.add_argument("--no-search", action="store_true")
+    given = parser.parse_args()
+    encoder = load_encoder(given.encoder, given.device)
+
+    started = time.perf_counter()
+    targets = read_targets(given.data)
+    scores = measure(encoder, targets)
+    result: dict[str, object] = {
+        "encoder": encoder.fingerprint,
+        "device": encoder.device,
+        "data": given.data.name,
+        "photos": len(targets),
+        "pairs": len(scores["exact map"]),
+        "small_pairs": sum(score.small for score in scores["exact map"]),
+        "seconds": time.perf_counter() - started,
+        "maps": {name: summary(each) for name, each in scores.items()},
+    }
+    lines = [
+        f"Encoder `{encoder.fingerprint}` on {encoder.device}; {given.data.name}: {result['photos']} photos, "
+        f"{result['pairs']} pairs of photo and category, {result['small_pairs']} of them small.",
+        "",
+        "| map | pointing | small | recall@200 |",
+        "|---|---|---|---|",
+        *(f"| {name} | {' | '.join(shown(summary(each)))} |" for name, each in scores.items()),
+    ]
+    if not given.no_search:
+        found = search(encoder, given.search)
+        result["search"] = found
+        lines += ["", f"Search by class name in {found['photos']} photos ({given.search.name}):", ""]
+        lines += ["| photos ranked by | recall@1 | recall@10 |", "|---|---|---|"]
+        lines += [
+            f"| {by} of the map | {found[by][0]:.3f} | {found[by][1]:.3f} |" for by in ("maximum", "mean")
+        ]
+    name = "quality" if given.encoder == "builtin" else f"quality-{encoder.fingerprint}"
+    _report.save(
+        name if given.data.name == "coco128" else f"{name}-{given.data.name}", result, "\n".join(lines)
+    )
+
+
+# --- labelled photos ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One category in one photo."""
+
+    category: str
+    boxes: Boxes
+
+
+def read_targets(folder: Path) -> dict[Path, list[Target]]:
+    """Targets of each photo in `folder`: from ``instances.json`` (COCO), else from ``boxes/*.txt`` (YOLO)."""
+    labels = folder / "instances.json"
+    rows = read_coco(labels) if labels.exists() else read_yolo(folder / "boxes", folder / "names.json")
+    boxes: dict[str, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
+    for photo, category, box in rows:
+        boxes[photo][category].append(box)
+    return {
+        path: [Target(category, np.array(each)) for category, each in boxes[path.stem].items()]
+        for path in sorted((folder / "images").iterdir())
+    }
+
+
+def read_coco(labels: Path) -> Iterator[tuple[str, str, tuple[float, ...]]]:
+    """(stem of the photo, category, box) of each annotation; crowds, whose boxes are loose, are left out."""
+    content = json.loads(labels.read_text())
+    names = {category["id"]: category["name"] for category in content["categories"]}
+    photos = {photo["id"]: photo for photo in content["images"]}
+    for label in content["annotations"]:
+        if not label.get("iscrowd"):
+            photo = photos[label["image_id"]]
+            x, y, width, height = label["bbox"]
+            box = (x, y, x + width, y + height)
+            sides = (photo["width"], photo["height"]) * 2
+            yield (
+                Path(photo["file_name"]).stem,
+                names[label["category_id"]],
+                tuple(edge / side for edge, side in zip(box, sides, strict=True)),
+            )
+
+
+def read_yolo(folder: Path, names: Path) -> Iterator[tuple[str, str, tuple[float, ...]]]:
+    """(stem of the photo, category, box) of each line."""
+    categories = json.loads(names.read_text())["boxes"]
+    for file in sorted(folder.glob("*.txt")):
+        for line in file.read_text().splitlines():
+            category, *numbers = line.split()
+            x, y, width, height = map(float, numbers)
+            box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            yield file.stem, categories[category], box
+
+
+# --- maps --------------------------------------------------------------------------------------------------
+
+
+def measure(encoder: DenseEncoder, targets: dict[Path, list[Target]]) -> dict[str, list[Score]]:
+    """Scores of every kind of map, over all pairs of photo and category."""
+    categories = sorted({target.category for each in targets.values() for target in each})
+    vectors = phrase_vectors(encoder, dict(enumerate(categories)))
+    directions = {category: vectors[i].direction for i, category in enumerate(categories)}
+    centre = -grid_channels()["eccentricity"]
+    scores: dict[str, list[Score]] = defaultdict(list)
+    for path, wanted in targets.items():
+        picture = load_image(path).image
+        features = encode_squares(encoder, [to_square(picture, encoder.input_size)])[0]
+        salient = saliency(to_square(picture, WORKING_SIZE))
+        for target in wanted:
+            exact, stored = phrase_maps(encoder, features, directions[target.category])
+            truth = Truth.of(target.boxes)
+            scores["exact map"].append(truth.score(exact))
+            scores["stored map"].append(truth.score(stored))
+            scores["saliency alone"].append(truth.score(salient))
+            scores["centre prior"].append(truth.score(centre))
+            scores["uniform grid"].append(truth.uniform())
+            scores["random"].append(truth.random())
+    return dict(scores)
+
+
+def phrase_maps(encoder: DenseEncoder, features: Map, direction: NDArray[np.float32]) -> tuple[Map, Map]:
+    """The map of a direction, 32x32, before and after storage."""
+    similarity = np.einsum("d,dij->ij", direction, features)
+    stored = dequantise(quantise(resize_plane(similarity, encoder.map_size)[None]))[0]
+    return resize_plane(similarity, GRID), resize_plane(stored, GRID)
+
+
+def saliency(square: NDArray[np.uint8]) -> Map:
+    """The channel `saliency` of a photo, 32x32."""
+    schema = ChannelSchema.parse("saliency")
+    plane: Map = base_channels(ChannelInputs(square), schema)[schema.index("saliency")]
+    return plane
+
+
+# --- measures ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one map got for one target. `hit` is 0 or 1, or an expected value; None where there is no peak."""
+
+    hit: float | None
+    recall: float
+    small: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A target on the grid: whether each cell's centre is in a box, and the boxes' area in each cell."""
+
+    inside: NDArray[np.bool_]
+    area: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, boxes: Boxes) -> Truth:
+        """Grid of the union of `boxes`."""
+        centres = (np.arange(GRID) + 0.5) / GRID
+        return cls(covered(boxes, centres, centres), union_area(boxes))
+
+    @property
+    def small(self) -> bool:
+        """Whether the union of the boxes is a small part of the image."""
+        return bool(self.area.sum() < SMALL)
+
+    def score(self, plane: Map) -> Score:
+        """Score of a map."""
+        best = np.argsort(-plane, axis=None, kind="stable")[:BUDGET]
+        return Score(float(self.inside.flat[best[0]]), self.recall(best), self.small)
+
+    def uniform(self) -> Score:
+        """Score of 200 cells spread evenly: 10 rows of 20, their distance as even as whole cells allow."""
+        rows = (np.arange(10) + 0.5) * GRID / 10
+        columns = (np.arange(20) + 0.5) * GRID / 20
+        cells = rows.astype(int)[:, None] * GRID + columns.astype(int)
+        return Score(None, self.recall(cells.ravel()), self.small)
+
+    def random(self) -> Score:
+        """Expected score of cells in a random order."""
+        return Score(float(self.inside.mean()), BUDGET / GRID**2, self.small)
+
+    def recall(self, cells: NDArray[np.intp]) -> float:
+        """Part of the boxes' area that lies in `cells`."""
+        return float(self.area.flat[cells].sum() / self.area.sum())
+
+
+def covered(boxes: Boxes, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each point (y[i], x[j]) lies in one of the boxes: [len(y), len(x)]."""
+    left, top, right, bottom = boxes.T[:, :, None]
+    in_x, in_y = (left <= x) & (x < right), (top <= y) & (y < bottom)
+    return np.any(in_y[:, :, None] & in_x[:, None, :], axis=0)
+
+
+def union_area(boxes: Boxes) -> NDArray[np.float64]:
+    """Area of the boxes' union in each cell, exact: [32, 32], in parts of the image.
+
+    The edges of boxes and cells cut the image into rectangles, each of which is in the union or is not.
+    """
+    edges = np.arange(GRID + 1) / GRID
+    x, y = (np.unique(np.clip(np.concatenate([edges, *boxes.T[i::2]]), 0, 1)) for i in (0, 1))
+    middle_x, middle_y = (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2
+    pieces = covered(boxes, middle_x, middle_y) * np.diff(y)[:, None] * np.diff(x)
+    area = np.zeros((GRID, GRID))
+    np.add.at(area, np.ix_((middle_y * GRID).astype(int), (middle_x * GRID).astype(int)), pieces)
+    return area
+
+
+def summary(scores: Sequence[Score]) -> dict[str, float | None]:
+    """Means over all scores, and over the small targets."""
+    return {
+        "pointing": mean([score.hit for score in scores]),
+        "small": mean([score.hit for score in scores if score.small]),
+        "recall": mean([score.recall for score in scores]),
+    }
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Mean, or None where there is no value."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def shown(figures: dict[str, float | None]) -> list[str]:
+    """Cells of a table."""
+    return ["-" if value is None else f"{value:.3f}" for value in figures.values()]
+
+
+# --- search ------------------------------------------------------------------------------------------------
+
+
+def search(encoder: DenseEncoder, folder: Path) -> dict[str, object]:
+    """Recall of text-to-photo search: each photo's class name must find that photo among all of them."""
+    photos = sorted(folder.glob("*.JPEG"))
+    names = [photo.stem.partition("_")[2].replace("_", " ") for photo in photos]
+    vectors = phrase_vectors(encoder, dict(enumerate(names)))
+    directions = np.stack([vectors[i].direction for i in range(len(names))])
+    maxima, means = (np.empty((len(names), len(photos)), np.float32) for _ in range(2))
+    for j, photo in enumerate(photos):
+        square = to_square(load_image(photo).image, encoder.input_size)
+        maps = directions @ encode_squares(encoder, [square])[0].reshape(encoder.dim, -1)
+        maxima[:, j], means[:, j] = maps.max(1), maps.mean(1)
+    return {"photos": len(photos), "maximum": recalls(maxima), "mean": recalls(means)}
+
+
+def recalls(scores: NDArray[np.float32]) -> tuple[float, float]:
+    """recall@1 and recall@10 where photo i is the one that phrase i asks for."""
+    rank = (scores > np.diagonal(scores)[:, None]).sum(1)
+    return float((rank < 1).mean()), float((rank < 10).mean())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""A catalogue: one folder that holds settings, registry and textures, and the rules between them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self
+
+from .channels import ChannelSchema, Group
+from .errors import (
+    CatalogueError,
+    CatalogueExistsError,
+    CatalogueLockedError,
+    FingerprintMismatchError,
+    ReadOnlyError,
+    UsageError,
+)
+from .registry import Registry, sqlite_url
+from .settings import FILE_NAME, Settings, read_settings, sync_folder, write_settings
+from .shards import LmdbTextureStore
+from .store import TextureStore
+from .types import Interest
+
+REGISTRY_NAME = "registry.sqlite"
+SHARDS_NAME = "shards"
+LOCK_NAME = "writer.lock"
+DEFAULT_SHARDS = 4
+MAX_SHARDS = 1024
+
+Mode = Literal["r", "w"]
+
+
+class Catalogue:
+    """An open catalogue. Use as a context manager, or call `close`.
+
+    Attributes:
+        path: its folder.
+        settings: content of its `catalogue.toml`.
+        registry: interests, files and vectors.
+        store: textures.
+        writable: whether it was opened to write.
+        revision: grows with each change of the interests made through this object.
+    """
+
+    def __init__(self, path: Path, mode: Mode) -> None:
+        self.path = path
+        self.writable = mode == "w"
+        self.revision = 0
+        self.settings = read_settings(path)
+        self._lock = _lock_writer(path) if self.writable else None
+        try:
+            url = self.settings.database or sqlite_url(path / REGISTRY_NAME)
+            self.registry = Registry.open(url, read_only=not self.writable)
+            self.store: TextureStore = self._open_store()
+        except BaseException:
+            self._unlock()
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        encoder: str = "builtin",
+        groups: Sequence[str] = tuple(Group),
+        shards: int = DEFAULT_SHARDS,
+        database: str = "",
+    ) -> Self:
+        """Make a catalogue in a new or empty folder, and open it to write.
+
+        Args:
+            path: the folder. It appears whole, or not at all.
+            encoder: ``builtin`` or ``open_clip:MODEL/PRETRAINED``; loaded when the first image is indexed.
+            groups: channel groups to hold. The interest group, and the edges it is derived with, always are.
+            shards: LMDB files to spread images over; as many processes can write at once.
+            database: SQLAlchemy URL of an empty database; SQLite in the folder when empty.
+
+        Raises:
+            CatalogueExistsError: the folder has something in it.
+            UnknownChannelError: a group is not known.
+        """
+        folder = Path(path).absolute()
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise CatalogueExistsError(folder, _what_is_at(folder))
+        if not 1 <= shards <= MAX_SHARDS:
+            raise UsageError(f"shards must be from 1 to {MAX_SHARDS}, got {shards}")
+        chosen = ChannelSchema.of_groups((*groups, Group.EDGES, Group.INTEREST)).groups
+        settings = Settings(encoder, tuple(str(group) for group in chosen), shards, database)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f".{folder.name}.{os.urandom(6).hex()}")
+        try:
+            draft.mkdir()
+            Registry.create(database or sqlite_url(draft / REGISTRY_NAME)).close()
+            LmdbTextureStore(draft / SHARDS_NAME, shards=shards, fingerprint="").close()
+            write_settings(draft, settings)
+            draft.rename(folder)
+        except OSError as error:
+            raise CatalogueError(f"cannot make a catalogue at {folder}: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_folder(folder.parent)
+        return cls(folder, "w")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], mode: Mode = "r") -> Self:
+        """Open the catalogue in folder `path`: to read (``r``), or to write and read (``w``).
+
+        Raises:
+            CatalogueMissingError: there is none.
+            CatalogueLockedError: ``w``, and another process writes to it; the error says which.
+            ReadOnlyError: ``w``, and its folder cannot be written.
+            FormatVersionError: another version of texcat made it.
+        """
+        return cls(Path(path).absolute(), mode)
+
+    @property
+    def schema(self) -> ChannelSchema:
+        """Every channel that the catalogue holds, in the order of a full texture."""
+        return self.settings.schema
+
+    def add_interest(self, phrase: str, weight: float = 1.0) -> Interest:
+        """Add an interest, or give the one of this phrase a new weight. Its maps are made by the next pass.
+
+        Raises:
+            InvalidPhraseError: the phrase is empty, too long, or holds control characters.
+            UsageError: the weight is negative or not finite.
+        """
+        self.require_writable("add an interest")
+        self.revision += 1
+        return self.registry.add_interest(phrase, weight=weight)
+
+    def remove_interest(self, phrase: str) -> Interest:
+        """Remove an interest and all its maps.
+
+        Raises:
+            UnknownInterestError: no interest has this phrase.
+        """
+        self.require_writable("remove an interest")
+        # Registry first: if this is interrupted, maps stay that nothing refers to. Ids are never used again.
+        self.revision += 1
+        interest = self.registry.remove_interest(phrase)
+        self.store.drop_interest(interest.id)
+        return interest
+
+    def interests(self) -> list[Interest]:
+        """Every interest, in the order in which they were added."""
+        return self.registry.interests()
+
+    def check_encoder(self, fingerprint: str) -> None:
+        """Make sure that the records of this catalogue come from the encoder with this fingerprint.
+
+        Raises:
+            FingerprintMismatchError: they come from another.
+        """
+        if self.settings.fingerprint not in ("", fingerprint):
+            raise FingerprintMismatchError(f"catalogue {self.path}", self.settings.fingerprint, fingerprint)
+
+    def adopt_encoder(self, fingerprint: str, match_low: float, match_high: float) -> None:
+        """Make the encoder with this fingerprint the catalogue's own, before its first record.
+
+        Args:
+            fingerprint: of the encoder.
+            match_low, match_high: cosines of its text embeddings that stand for confidence 0 and 1.
+
+        Raises:
+            FingerprintMismatchError: it has another already.
+            ReadOnlyError: the catalogue is open to read.
+        """
+        self.check_encoder(fingerprint)
+        self.require_writable("index the first image")
+        self.settings = replace(
+            self.settings, fingerprint=fingerprint, match_low=match_low, match_high=match_high
+        )
+        write_settings(self.path, self.settings)
+        self.store.close()
+        self.store = self._open_store()
+
+    def require_writable(self, action: str) -> None:
+        """Refuse `action` unless the catalogue is open to write.
+
+        Raises:
+            ReadOnlyError: it is open to read.
+        """
+        if not self.writable:
+            raise ReadOnlyError(self.path, action)
+
+    def close(self) -> None:
+        """Let go of every file. May be called more than once."""
+        self.store.close()
+        self.registry.close()
+        self._unlock()
+
+    def _open_store(self) -> LmdbTextureStore:
+        return LmdbTextureStore(
+            self.path / SHARDS_NAME,
+            shards=self.settings.shards,
+            fingerprint=self.settings.fingerprint,
+            read_only=not self.writable,
+        )
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _what_is_at(path: Path) -> str:
+    if not path.is_dir():
+        return "a file"
+    return "a catalogue" if (path / FILE_NAME).exists() else "other files"
+
+
+def _lock_writer(folder: Path) -> IO[str]:
+    """The open lock file of `folder`; the kernel lets go of the lock with it, however the process ends."""
+    try:
+        file = (folder / LOCK_NAME).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ReadOnlyError(folder, f"write ({error.strerror})") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "another process"
+        file.close()
+        raise CatalogueLockedError(folder, holder) from error
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    file.flush()
+    return file

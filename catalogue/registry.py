@@ -1,0 +1,453 @@
+"""The registry: which interests the user has, which files were seen, and which image each of them holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+from sqlalchemy import (
+    Column,
+    Connection,
+    Row,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from . import tables
+from .database import Database, sqlite_url
+from .errors import UnknownInterestError, UsageError
+from .phrases import normalise_phrase
+from .types import KEY_BYTES, Box, Exemplar, ImageKey, Interest, InterestVectors
+
+__all__ = ["MAX_QUESTIONS", "KnownFile", "Registry", "RegistryCounts", "sqlite_url"]
+
+MAX_QUESTIONS = 10_000
+"""How many questions keep their vector."""
+
+_CHUNK = 1_000
+"""Values in one IN (…): well below the number of parameters that either database allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file that was seen: its state at that time, and either the image it holds or why it was skipped.
+
+    Attributes:
+        path: absolute, as the operating system gives it.
+        size: in bytes.
+        mtime_ns: time of the last change, in nanoseconds since 1970.
+        device: `st_dev` of the file system that holds it.
+        key: the image, if the file was indexed.
+        reason: why it was not indexed. Exactly one of `key` and `reason` is set.
+        missing_since: when it was first not found, in seconds since 1970; None while it is there.
+
+    Raises:
+        UsageError: both or neither of `key` and `reason` are set.
+    """
+
+    path: bytes
+    size: int
+    mtime_ns: int
+    device: int
+    key: ImageKey | None = None
+    reason: str | None = None
+    missing_since: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (self.reason is None):
+            raise UsageError(
+                f"file {self.path!r} needs either the key of its image or a reason, "
+                f"got key {self.key!r} and reason {self.reason!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryCounts:
+    """How much a registry holds. `failed` and `missing` are among `files`."""
+
+    images: int
+    files: int
+    failed: int
+    missing: int
+    interests: int
+    questions: int
+
+
+class Registry:
+    """Interests, files and cached vectors, in SQLite or PostgreSQL.
+
+    Each method is one transaction: when it returns, its change is on disk; when it raises, nothing changed.
+    Several processes may write at once: they take turns. May be shared by threads, not across a fork.
+
+    Every method may raise RegistryError (the database failed; the message says how); every method that
+    changes something may also raise ReadOnlyError and StoreFullError.
+
+    Attributes:
+        url: as messages show it, with any password hidden.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.url = database.url
+
+    @classmethod
+    def create(cls, url: str) -> Self:
+        """Make an empty registry at `url`: ``sqlite:////path`` (`sqlite_url`) or ``postgresql://…``.
+
+        Raises:
+            CatalogueExistsError: there is one already.
+        """
+        return cls(Database.create(url))
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False) -> Self:
+        """Open the registry at `url`; one of an older version is brought up to date.
+
+        With `read_only` no record changes, and a SQLite file may lie where nothing can be written.
+
+        Raises:
+            FormatVersionError: a newer version wrote it, or an older one and `read_only`.
+        """
+        return cls(Database.open(url, read_only=read_only))
+
+    def close(self) -> None:
+        """Give all connections back. May be called twice."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add_interest(
+        self, phrase: str, *, weight: float = 1.0, exemplars: Sequence[Exemplar] = ()
+    ) -> Interest:
+        """Keep an interest; if there is one of this phrase, it gets this weight and these exemplars.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+            UsageError: `weight` is negative or not finite.
+        """
+        normal = normalise_phrase(phrase)
+        if not (math.isfinite(weight) and weight >= 0):
+            raise UsageError(f"the weight of interest {normal!r} must be finite and >= 0, got {weight}")
+        row = {"phrase": normal, "weight": float(weight), "exemplars": _exemplars_to_json(exemplars)}
+        statement = self._upsert(tables.interests, tables.interests.c.phrase).returning(tables.interests.c.id)
+        with self._database.writing(f"add interest {normal!r}") as connection:
+            number = connection.execute(statement, row).scalar_one()
+        return Interest(number, normal, float(weight), tuple(exemplars))
+
+    def remove_interest(self, phrase: str) -> Interest:
+        """Forget an interest and its vectors, and return it. Its id is never given again.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+            UnknownInterestError: there is none of this phrase.
+        """
+        normal = normalise_phrase(phrase)
+        statement = (
+            delete(tables.interests).where(tables.interests.c.phrase == normal).returning(tables.interests)
+        )
+        with self._database.writing(f"remove interest {normal!r}") as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise UnknownInterestError(normal)
+        return _interest(row)
+
+    def find_interest(self, phrase: str) -> Interest | None:
+        """The interest of this phrase, in any of its spellings.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+        """
+        statement = select(tables.interests).where(tables.interests.c.phrase == normalise_phrase(phrase))
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else _interest(row)
+
+    def interests(self) -> list[Interest]:
+        """All interests, oldest first: in the order of their ids."""
+        with self._database.reading() as connection:
+            return [
+                _interest(row)
+                for row in connection.execute(select(tables.interests).order_by(tables.interests.c.id))
+            ]
+
+    def vectors(self, fingerprint: str) -> dict[int, InterestVectors]:
+        """By interest id, the vectors that are kept of the encoder with this fingerprint."""
+        vectors = tables.interest_vectors.c
+        statement = select(vectors.interest_id, vectors.text, vectors.direction).where(
+            vectors.fingerprint == fingerprint
+        )
+        with self._database.reading() as connection:
+            return {
+                number: InterestVectors(_from_bytes(text), _from_bytes(direction))
+                for number, text, direction in connection.execute(statement)
+            }
+
+    def put_vectors(self, fingerprint: str, vectors: Mapping[int, InterestVectors]) -> None:
+        """Keep, by interest id, what the encoder with this fingerprint made. They go with their interest.
+
+        Raises:
+            UsageError: a vector has not one dimension, or values that are not finite.
+            RegistryError: there is no interest of an id.
+        """
+        rows = [
+            {
+                "interest_id": number,
+                "fingerprint": fingerprint,
+                "text": _to_bytes(pair.text),
+                "direction": _to_bytes(pair.direction),
+            }
+            for number, pair in vectors.items()
+        ]
+        if rows:
+            statement = self._upsert(tables.interest_vectors, *tables.interest_vectors.primary_key)
+            with self._database.writing("keep the vectors of interests") as connection:
+                connection.execute(statement, rows)
+
+    def question(self, fingerprint: str, text: str) -> NDArray[np.float32] | None:
+        """The vector of a question, float32 [d_text], as the encoder with this fingerprint made it."""
+        with self._database.reading() as connection:
+            vector = connection.scalar(_QUESTION, {"digest": _question_digest(fingerprint, text)})
+        return None if vector is None else _from_bytes(vector)
+
+    def put_question(self, fingerprint: str, text: str, vector: NDArray[np.float32]) -> None:
+        """Keep the vector of a question; only the newest `MAX_QUESTIONS` are kept.
+
+        Raises:
+            UsageError: `vector` has not one dimension, or values that are not finite.
+        """
+        row = {"digest": _question_digest(fingerprint, text), "vector": _to_bytes(vector)}
+        too_old = (
+            select(tables.questions.c.id)
+            .order_by(tables.questions.c.id.desc())
+            .offset(MAX_QUESTIONS)
+            .limit(1)
+        )
+        with self._database.writing("keep the vector of a question") as connection:
+            connection.execute(self._upsert(tables.questions, tables.questions.c.digest), row)
+            connection.execute(
+                delete(tables.questions).where(tables.questions.c.id <= too_old.scalar_subquery())
+            )
+
+    def files(self, folders: Sequence[bytes]) -> dict[bytes, KnownFile]:
+        """By path, the files that are one of `folders` or lie below one, at any depth.
+
+        Raises:
+            UsageError: a folder is not an absolute path.
+        """
+        found: dict[bytes, KnownFile] = {}
+        with self._database.reading() as connection:
+            for folder in folders:
+                for row in connection.execute(_FILES_BELOW, _range_below(folder)):
+                    file = _known_file(row)
+                    found[file.path] = file
+        return found
+
+    def record_files(
+        self,
+        seen: Iterable[KnownFile],
+        images: Mapping[ImageKey, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """Keep what is known of files now, in place of what was, with the images that some of them hold.
+
+        Args:
+            seen: each path at most once. Characters of a reason that no database can hold are escaped.
+            images: width and height, in pixels and upright. An image that is known may be left out.
+
+        Raises:
+            RegistryError: the image of a file is neither known nor in `images`.
+        """
+        image_rows = [
+            {"key": bytes(key), "width": size[0], "height": size[1]} for key, size in images.items()
+        ]
+        file_rows = [_file_row(file) for file in seen]
+        with self._database.writing("record files") as connection:
+            if image_rows:
+                connection.execute(self._upsert(tables.images, tables.images.c.key), image_rows)
+            if file_rows:
+                connection.execute(self._upsert(tables.files, tables.files.c.path), file_rows)
+
+    def mark_missing(self, paths: Iterable[bytes], since: float) -> None:
+        """Note that files were not found at `since`, in seconds since 1970; an earlier time stays."""
+        with self._database.writing("mark missing files") as connection:
+            for chunk in _chunks(paths):
+                connection.execute(
+                    update(tables.files)
+                    .where(tables.files.c.path.in_(chunk), tables.files.c.missing_since.is_(None))
+                    .values(missing_since=since)
+                )
+
+    def forget_files(self, paths: Iterable[bytes]) -> list[ImageKey]:
+        """Forget files, and return the images that no file holds any more, which are forgotten too."""
+        with self._database.writing("forget files") as connection:
+            held = set[bytes]()
+            for chunk in _chunks(paths):
+                statement = (
+                    delete(tables.files).where(tables.files.c.path.in_(chunk)).returning(tables.files.c.key)
+                )
+                held.update(key for key in connection.scalars(statement) if key is not None)
+            return _forget_unheld(connection, held)
+
+    def forget_images(self, keys: Iterable[ImageKey]) -> list[ImageKey]:
+        """Forget those of `keys` that no file holds, as when a file has new content, and return them."""
+        with self._database.writing("forget images") as connection:
+            return _forget_unheld(connection, {bytes(key) for key in keys})
+
+    def paths_of(self, key: ImageKey) -> list[bytes]:
+        """Paths of the files that hold an image, in order."""
+        statement = (
+            select(tables.files.c.path).where(tables.files.c.key == bytes(key)).order_by(tables.files.c.path)
+        )
+        with self._database.reading() as connection:
+            return list(connection.scalars(statement))
+
+    def image_size(self, key: ImageKey) -> tuple[int, int] | None:
+        """Width and height of an image, in pixels and upright; None if it is not known."""
+        statement = select(tables.images.c.width, tables.images.c.height).where(
+            tables.images.c.key == bytes(key)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else (row.width, row.height)
+
+    def failed(self) -> list[KnownFile]:
+        """The files that could not be indexed, in the order of their paths."""
+        statement = (
+            select(tables.files).where(tables.files.c.reason.is_not(None)).order_by(tables.files.c.path)
+        )
+        with self._database.reading() as connection:
+            return [_known_file(row) for row in connection.execute(statement)]
+
+    def counts(self) -> RegistryCounts:
+        """How much is held, all at one moment."""
+        of_files = select(
+            func.count().label("files"),
+            func.count(tables.files.c.reason).label("failed"),
+            func.count(tables.files.c.missing_since).label("missing"),
+        ).select_from(tables.files)
+        others = (
+            select(func.count()).select_from(table).scalar_subquery().label(table.name)
+            for table in (tables.images, tables.interests, tables.questions)
+        )
+        with self._database.reading() as connection:
+            row = connection.execute(of_files.add_columns(*others)).one()
+        return RegistryCounts(**row._mapping)
+
+    def _upsert(self, table: Table, *unique: Column[object]) -> sqlite.Insert | postgresql.Insert:
+        """INSERT that takes the place of the row with the same `unique` columns, whose primary key stays."""
+        insert = postgresql.insert if self._database.dialect == "postgresql" else sqlite.insert
+        statement = insert(table)
+        rest = {
+            column.name: statement.excluded[column.name]
+            for column in table.columns
+            if not column.primary_key and column not in unique
+        }
+        return statement.on_conflict_do_update(index_elements=list(unique), set_=rest)
+
+
+_FILES_BELOW = select(tables.files).where(
+    or_(
+        tables.files.c.path == bindparam("itself"),
+        # A range of bytes, because LIKE knows wildcards, and no bytes that are not UTF-8.
+        and_(tables.files.c.path >= bindparam("first"), tables.files.c.path < bindparam("end")),
+    )
+)
+_QUESTION = select(tables.questions.c.vector).where(tables.questions.c.digest == bindparam("digest"))
+
+
+def _range_below(folder: bytes) -> dict[str, bytes]:
+    if not folder.startswith(b"/"):
+        raise UsageError(f"folder {folder!r} is not an absolute path; files are kept by their absolute paths")
+    base = folder.rstrip(b"/")
+    return {"itself": base, "first": base + b"/", "end": base + bytes([ord("/") + 1])}
+
+
+def _forget_unheld(connection: Connection, keys: set[bytes]) -> list[ImageKey]:
+    image = tables.images.c.key
+    forgotten: list[ImageKey] = []
+    for chunk in _chunks(keys):
+        held = exists().where(tables.files.c.key == image)
+        statement = delete(tables.images).where(image.in_(chunk), ~held).returning(image)
+        forgotten.extend(ImageKey(key) for key in connection.scalars(statement))
+    return sorted(forgotten)
+
+
+def _file_row(file: KnownFile) -> dict[str, object]:
+    return {
+        "path": file.path,
+        "size": file.size,
+        "mtime_ns": file.mtime_ns,
+        "device": file.device,
+        "key": None if file.key is None else bytes(file.key),
+        "reason": None if file.reason is None else _storable(file.reason),
+        "missing_since": file.missing_since,
+    }
+
+
+def _known_file(row: Sequence[Any]) -> KnownFile:
+    # By position, which is three times as fast as by name: there may be a million of them.
+    path, size, mtime_ns, device, key, reason, missing_since = row
+    image = None if key is None else ImageKey(key)
+    return KnownFile(path, size, mtime_ns, device, image, reason, missing_since)
+
+
+def _storable(text: str) -> str:
+    """`text` with its surrogates (from names that are not UTF-8) and NUL characters escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+def _interest(row: Row[Any]) -> Interest:
+    return Interest(row.id, row.phrase, row.weight, _exemplars_from_json(row.exemplars))
+
+
+def _exemplars_to_json(exemplars: Sequence[Exemplar]) -> str:
+    # json escapes what is not ASCII, surrogates in paths among it.
+    return json.dumps([{"path": e.path, "box": e.box and dataclasses.astuple(e.box)} for e in exemplars])
+
+
+def _exemplars_from_json(text: str) -> tuple[Exemplar, ...]:
+    return tuple(Exemplar(e["path"], e["box"] and Box(*e["box"])) for e in json.loads(text))
+
+
+def _to_bytes(vector: NDArray[np.float32]) -> bytes:
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise UsageError(f"a vector has one dimension and finite values, got shape {vector.shape}: {vector}")
+    return vector.astype("<f4").tobytes()
+
+
+def _from_bytes(content: bytes) -> NDArray[np.float32]:
+    return np.frombuffer(content, "<f4").astype(np.float32)
+
+
+def _question_digest(fingerprint: str, text: str) -> bytes:
+    # A question may be longer than an index of PostgreSQL takes, and hold characters that its text does not.
+    content = json.dumps([fingerprint, text]).encode("ascii")
+    return blake3(content).digest(length=KEY_BYTES)
+
+
+def _chunks(values: Iterable[bytes]) -> Iterator[list[bytes]]:
+    remaining = iter(values)
+    while chunk := list(islice(remaining, _CHUNK)):
+        yield chunk

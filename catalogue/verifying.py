@@ -1,0 +1,63 @@
+"""Whether a catalogue is sound: its records, and the registry against its records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from .catalogue import Catalogue
+from .errors import StoreError
+from .store import Problem
+
+
+def verify(catalogue: Catalogue) -> Iterator[Problem]:
+    """Read everything, change nothing, and give each thing that is wrong, with the way out.
+
+    - a record that is damaged, foreign or out of place (`TextureStore.check`);
+    - maps of an interest that is not in the registry;
+    - a file that counts as indexed, whose image has no record;
+    - a record of an image that the registry does not know.
+
+    Images that a running pass commits meanwhile may be given as not known to the registry.
+
+    Raises:
+        RegistryError: the registry cannot be read.
+    """
+    yield from catalogue.store.check()
+    try:
+        yield from _unknown_interests(catalogue)
+        yield from _files_without_record(catalogue)
+        yield from _unknown_images(catalogue)
+    except StoreError as error:
+        # A shard that cannot be read to its end cannot be compared.
+        yield Problem(os.fspath(catalogue.path), f"records and registry cannot be compared: {error}")
+
+
+def _unknown_interests(catalogue: Catalogue) -> Iterator[Problem]:
+    known = {interest.id for interest in catalogue.interests()}
+    for number, maps in sorted(catalogue.store.stats().maps.items()):
+        if number not in known:
+            yield Problem(
+                f"interest {number}",
+                f"{maps:,} maps are held, but the registry has no such interest: its removal was interrupted",
+            )
+
+
+def _files_without_record(catalogue: Catalogue) -> Iterator[Problem]:
+    for file in catalogue.registry.files([b"/"]).values():
+        if file.key is not None and catalogue.store.held(file.key) is None:
+            yield Problem(
+                os.fsdecode(file.path),
+                f"counts as indexed, but there is no record of its image {file.key}; `texcat index` makes it",
+                file.key,
+            )
+
+
+def _unknown_images(catalogue: Catalogue) -> Iterator[Problem]:
+    for key in catalogue.store.keys():  # noqa: SIM118  # a store is no mapping
+        if catalogue.registry.image_size(key) is None:
+            yield Problem(
+                f"image {key}",
+                "has a record, but is not in the registry; `texcat index` the folder that holds it",
+                key,
+            )

@@ -1,0 +1,82 @@
+"""``texcat index``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .output import count, out, print_json, printable, table
+from .progress import progress_bar
+
+if TYPE_CHECKING:
+    from ..catalogue import IndexReport
+
+SHOWN_SKIPPED = 20
+
+
+def index(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="FOLDER...", help="Folders, searched to the bottom, or files.")
+    ],
+    *,
+    device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Read again files that could not be read before.")
+    ] = False,
+    grace_days: Annotated[
+        float, typer.Option(min=0, help="Days for which the records of a removed file are kept.")
+    ] = 30.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the encoder together.")] = 8,
+    catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at every new or changed image once, through all interests.
+
+    Files that cannot be read are skipped and listed with the reason. Interrupt it at any time: the same
+    command goes on from there.
+    """
+    from ..catalogue import Catalogue
+    from ..indexer import index_corpus
+
+    with Catalogue.open(catalogue, "w") as opened, progress_bar("indexing", shown=not as_json) as on_progress:
+        report = index_corpus(
+            opened,
+            folders,
+            device=device,
+            batch_size=batch_size,
+            retry_failed=retry_failed,
+            grace_days=grace_days,
+            on_progress=on_progress,
+        )
+        interests = len(opened.interests())
+    if as_json:
+        print_json({**asdict(report), "interests": interests})
+    else:
+        _show(report, interests)
+
+
+def _show(report: IndexReport, interests: int) -> None:
+    console = out()
+    console.print(
+        f"{report.indexed:,} indexed, {report.unchanged:,} unchanged, {report.removed:,} removed, "
+        f"{len(report.skipped):,} skipped, in {report.seconds:.1f} s"
+    )
+    if report.unavailable:
+        console.print(
+            f"{count(report.unavailable, 'file')} may be on a disk that is not mounted: what is stored "
+            "of them is kept"
+        )
+    if report.skipped:
+        rows = table("skipped", "reason")
+        for skipped in report.skipped[:SHOWN_SKIPPED]:
+            rows.add_row(printable(skipped.path), printable(skipped.reason))
+        console.print(rows)
+        if len(report.skipped) > SHOWN_SKIPPED:
+            console.print(f"… and {len(report.skipped) - SHOWN_SKIPPED:,} more; --json lists all")
+    if not interests:
+        console.print('No interests yet, so no maps were made: texcat interest add "…", then index again')
+    elif report.indexed or report.unchanged:
+        console.print('Next: texcat query IMAGE "QUESTION" --out picture.png')

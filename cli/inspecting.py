@@ -1,0 +1,117 @@
+"""``texcat stats`` and ``texcat verify``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from rich.filesize import decimal
+
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .output import count, out, print_json, printable, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
+    """Show what the catalogue holds, and how much room it takes."""
+    from ..catalogue import Catalogue
+
+    with Catalogue.open(catalogue) as opened:
+        settings, interests = opened.settings, opened.interests()
+        counts, held = opened.registry.counts(), opened.store.stats()
+        registry = None if settings.database else _registry_bytes(opened.path)
+        path = str(opened.path)
+    total = held.file_bytes + (registry or 0)
+    document = {
+        "catalogue": path,
+        "encoder": settings.encoder,
+        "fingerprint": settings.fingerprint,
+        "groups": list(settings.groups),
+        "images": held.images,
+        "files": counts.files,
+        "failed": counts.failed,
+        "missing": counts.missing,
+        "questions": counts.questions,
+        "bytes": {
+            "base": held.base_bytes,
+            "maps": sum(held.map_bytes.values()),
+            "shards": held.file_bytes,
+            "free": held.free_bytes,
+            "registry": registry,
+            "total": total,
+            "per_image": total / held.images if held.images else None,
+        },
+        "interests": [
+            {
+                "id": interest.id,
+                "phrase": interest.phrase,
+                "weight": interest.weight,
+                "maps": held.maps.get(interest.id, 0),
+                "bytes": held.map_bytes.get(interest.id, 0),
+            }
+            for interest in interests
+        ],
+    }
+    if as_json:
+        print_json(document)
+        return
+    console = out()
+    facts = table("catalogue", printable(path))
+    facts.add_row("encoder", printable(settings.encoder))
+    facts.add_row("fingerprint", settings.fingerprint or "none until the first image is indexed")
+    facts.add_row("channels", ", ".join(settings.groups))
+    facts.add_row("images", f"{held.images:,}")
+    facts.add_row("files", f"{counts.files:,} ({counts.failed:,} failed, {counts.missing:,} missing)")
+    facts.add_row("questions", f"{counts.questions:,} remembered")
+    facts.add_row("base textures", decimal(held.base_bytes))
+    facts.add_row("interest maps", decimal(sum(held.map_bytes.values())))
+    facts.add_row("shards on disk", f"{decimal(held.file_bytes)} ({decimal(held.free_bytes)} of it free)")
+    facts.add_row("registry", "in a database of its own" if registry is None else decimal(registry))
+    if held.images:
+        facts.add_row("a photo", decimal(total // held.images))
+    console.print(facts)
+    if interests:
+        rows = table("#id", "interest", "#weight", "#maps", "#size")
+        for interest in interests:
+            rows.add_row(
+                str(interest.id),
+                printable(interest.phrase),
+                f"{interest.weight:g}",
+                f"{held.maps.get(interest.id, 0):,}",
+                decimal(held.map_bytes.get(interest.id, 0)),
+            )
+        console.print(rows)
+
+
+def verify(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
+    """Read every record, and compare records and registry; exit 1 when something is wrong."""
+    from ..catalogue import Catalogue
+    from ..catalogue.verifying import verify as find_problems
+
+    with Catalogue.open(catalogue) as opened:
+        problems = list(find_problems(opened))
+        images = opened.registry.counts().images
+    if as_json:
+        documents = [
+            {"where": p.where, "reason": p.reason, "key": None if p.key is None else str(p.key)}
+            for p in problems
+        ]
+        print_json({"images": images, "problems": documents})
+    elif problems:
+        rows = table("where", "problem")
+        for problem in problems:
+            rows.add_row(printable(problem.where), printable(problem.reason))
+        out().print(rows)
+        out().print(f"{count(len(problems), 'problem')} found")
+    else:
+        out().print(f"{count(images, 'image')}: every record is sound, and records and registry agree")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _registry_bytes(folder: Path) -> int:
+    from ..catalogue.catalogue import REGISTRY_NAME
+
+    return sum(file.stat().st_size for file in folder.glob(f"{REGISTRY_NAME}*"))

@@ -1,0 +1,21 @@
+"""Options that every command takes, spelt once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CATALOGUE_VARIABLE = "TEXCAT_CATALOGUE"
+DEFAULT_CATALOGUE = Path(".texcat")
+
+CatalogueOption = Annotated[
+    Path,
+    typer.Option(
+        "--catalogue", "-c", metavar="PATH", envvar=CATALOGUE_VARIABLE, help="Folder of the catalogue."
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")
+]

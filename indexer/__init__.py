@@ -1,0 +1,5 @@
+"""How a catalogue is made: image reading, encoders, channels, and the indexing pass."""
+
+from .indexing import Progress, index_corpus
+
+__all__ = ["Progress", "index_corpus"]

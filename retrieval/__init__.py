@@ -1,0 +1,21 @@
+"""How a catalogue is used: questions to interests, textures, relevance and visual tokens."""
+
+from .allocation import ALLOCATORS, Allocation, Allocator, TopKAllocator
+from .matcher import Matcher
+from .relevance import relevance
+from .retriever import Retriever
+from .types import Lookup, Match, Tier, Timings
+
+__all__ = [
+    "ALLOCATORS",
+    "Allocation",
+    "Allocator",
+    "Lookup",
+    "Match",
+    "Matcher",
+    "Retriever",
+    "Tier",
+    "Timings",
+    "TopKAllocator",
+    "relevance",
+]

@@ -1,0 +1,115 @@
+"""The tier `computed`: what the store does not hold is made now, with the catalogue's encoder."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.grid import resize_plane
+from ..catalogue.types import GRID, ImageKey, InterestVectors, TextureRecord
+from ..indexer.encoders import DenseEncoder, load_encoder
+from ..indexer.indexing import adopt_encoder, ensure_vectors
+from ..indexer.textures import Features, TextureMaker
+from .sources import Source
+
+CACHED_IMAGES = 4
+"""Images whose patch features are kept: about 5 MB each with the builtin encoder."""
+
+CACHED_DIRECTIONS = 1024
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Computer:
+    """Makes records and maps on demand. The encoder is loaded by the first call that needs it."""
+
+    def __init__(self, catalogue: Catalogue, device: str, encoder: DenseEncoder | None) -> None:
+        self._catalogue = catalogue
+        self._device = device
+        self._given = encoder
+        self._loaded: DenseEncoder | None = None
+        self._lock = threading.RLock()
+        self._features: OrderedDict[ImageKey, Features] = OrderedDict()
+        self._directions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+
+    @property
+    def encoder(self) -> DenseEncoder:
+        """The catalogue's encoder.
+
+        Raises:
+            EncoderError: it cannot be loaded.
+            FingerprintMismatchError: the catalogue was made with other weights.
+        """
+        with self._lock:
+            if self._loaded is None:
+                encoder = self._given or load_encoder(self._catalogue.settings.encoder, self._device)
+                adopt_encoder(self._catalogue, encoder)
+                self._loaded = encoder
+            return self._loaded
+
+    def vectors(self) -> dict[int, InterestVectors]:
+        """Vectors of every interest."""
+        return ensure_vectors(self._catalogue, self.encoder)
+
+    def embedding(self, text: str) -> NDArray[np.float32]:
+        """Text embedding of a question: float32 [d_text], unit norm."""
+        from ..indexer.encoders.tensors import embed_text
+
+        return embed_text(self.encoder, text)
+
+    def record(self, source: Source, interests: Collection[int], base: bool) -> TextureRecord:
+        """Record of an image with its maps for `interests`, and its base texture if asked for.
+
+        It is saved, with its file, when the catalogue can be written.
+        """
+        catalogue = self._catalogue
+        loaded = source.load()
+        features = self._features_of(source)
+        maker = self._maker(self.vectors())
+        working = maker.squares(loaded.image)[0] if base else None
+        record = maker.record(source.key, working, features, interests)
+        if catalogue.writable:
+            catalogue.store.write([record])
+            rows = [] if source.file is None else [source.file]
+            catalogue.registry.record_files(rows, {source.key: loaded.size})
+        return record
+
+    def map(self, source: Source, phrase: str) -> NDArray[np.float32]:
+        """Raw map of any phrase in an image: float32 [32, 32], on the encoder's scale."""
+        made = self._maker({}).map(self._direction(phrase), self._features_of(source))
+        return resize_plane(made, GRID)
+
+    def _maker(self, vectors: dict[int, InterestVectors]) -> TextureMaker:
+        return TextureMaker(self.encoder, self._catalogue.schema, vectors)
+
+    def _features_of(self, source: Source) -> Features:
+        with self._lock:
+            if source.key not in self._features:
+                maker = self._maker({})
+                _, square = maker.squares(source.load().image)
+                _keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
+            self._features.move_to_end(source.key)
+            return self._features[source.key]
+
+    def _direction(self, phrase: str) -> NDArray[np.float32]:
+        from ..indexer.encoders.tensors import phrase_vectors
+
+        with self._lock:
+            if phrase not in self._directions:
+                made = phrase_vectors(self.encoder, {0: phrase})[0].direction
+                _keep(self._directions, phrase, made, CACHED_DIRECTIONS)
+            return self._directions[phrase]
+
+
+def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    """Put a value into a cache of at most `most` entries; the least recently used go."""
+    cache[key] = value
+    while len(cache) > most:
+        cache.popitem(last=False)

@@ -1,0 +1,74 @@
+"""From a question to interests: inner product of text embeddings. The only module that imports faiss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from ..catalogue.errors import UsageError
+from ..catalogue.types import Interest
+from .types import Match
+
+TEMPERATURE = 0.1
+"""Weights fall by a factor e for each 0.1 of cosine: the temperature of the encoders' own class weights."""
+
+
+class Matcher:
+    """Finds the interests that a question is about.
+
+    Args:
+        interests: what can be matched.
+        embeddings: text embedding of each interest, by id: float32 [d_text], unit norm. An interest without
+            one cannot be matched.
+        low, high: cosines that stand for confidence 0 and 1.
+    """
+
+    def __init__(
+        self,
+        interests: Sequence[Interest],
+        embeddings: Mapping[int, NDArray[np.float32]],
+        low: float,
+        high: float,
+    ) -> None:
+        # An interest of weight 0 has no part in any blend.
+        self._interests = [i for i in interests if i.id in embeddings and i.weight > 0]
+        self._low, self._high = low, high
+        self._index: faiss.IndexFlatIP | None = None
+        if self._interests:
+            vectors = np.stack([embeddings[interest.id] for interest in self._interests])
+            self._index = faiss.IndexFlatIP(vectors.shape[1])
+            self._index.add(vectors.astype(np.float32))
+
+    def match(self, question: NDArray[np.float32], top: int) -> tuple[Match, ...]:
+        """The `top` interests nearest to a question embedding [d_text], the heaviest first.
+
+        The weight of interest i is ``w_i exp(cos_i / 0.1)``, divided by the sum over those chosen, with w_i
+        the interest's own weight. Empty when there are no interests.
+
+        Raises:
+            UsageError: `top` is below 1.
+        """
+        if top < 1:
+            raise UsageError(f"top must be at least 1, got {top}")
+        if self._index is None:
+            return ()
+        count = min(top, len(self._interests))
+        cosines, places = self._index.search(question[None].astype(np.float32), count)
+        chosen = [self._interests[place] for place in places[0]]
+        similarity = cosines[0].astype(np.float64)
+        scores = np.log([interest.weight for interest in chosen]) + similarity / TEMPERATURE
+        weights = np.exp(scores - scores.max())
+        weights /= weights.sum()
+        matches = [
+            Match(interest, float(cosine), float(weight))
+            for interest, cosine, weight in zip(chosen, similarity, weights, strict=True)
+        ]
+        return tuple(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
+
+    def confidence(self, matches: Sequence[Match]) -> float:
+        """How well the best of `matches` answers the question: 0 at `low`, 1 at `high`, linear between."""
+        best = max((match.similarity for match in matches), default=-1.0)
+        return float(np.clip((best - self._low) / (self._high - self._low), 0, 1))

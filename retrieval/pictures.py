@@ -1,0 +1,241 @@
+"""Pictures for people: where a map is high, and where the tokens went.
+
+All pictures are Pillow images of mode RGB. Planes and grids have rows top to bottom and cover the whole
+photo, whatever its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ImageDraw, ImageFont
+from PIL.Image import Image, Resampling, fromarray, new
+
+from ..catalogue.errors import UsageError
+from .allocation import Allocation
+from .naming import shares
+from .types import Lookup
+
+PANEL_HEIGHT = 360
+PANEL_WIDTHS = (200, 640)
+"""A panel is as high as `PANEL_HEIGHT` and as wide as the photo asks, within these bounds."""
+
+GUTTER = 12
+MARGIN = 20
+CORNER = 10
+
+INFERNO = (
+    (0x00, 0x00, 0x04), (0x1B, 0x0C, 0x41), (0x4A, 0x0C, 0x6B), (0x78, 0x1C, 0x6D), (0xA5, 0x2C, 0x60),
+    (0xCF, 0x44, 0x46), (0xED, 0x69, 0x25), (0xFB, 0x9B, 0x06), (0xF7, 0xD1, 0x3D), (0xFC, 0xFF, 0xA4),
+)  # fmt: skip
+"""Ten evenly spaced colours of "inferno", whose lightness grows evenly from black to pale yellow
+(van der Walt & Smith 2015, matplotlib, public domain)."""
+
+HEAT_OPACITY = (0.35, 0.85)
+"""Of the heat over a photo, where the plane is lowest and highest."""
+
+DROPPED_BRIGHTNESS = 0.3
+
+_PAGE = (255, 255, 255)
+_BESIDE = (238, 238, 240)
+_INK = (28, 28, 32)
+_FAINT = (110, 110, 118)
+_TITLE_SIZE, _CAPTION_SIZE = 22, 16
+_LINE = 1.35
+_SMOOTHING = 4
+"""Corners are drawn this many times larger, and reduced."""
+
+_Weights = NDArray[np.float64]
+
+
+def heat(plane: NDArray[np.float32], size: tuple[int, int]) -> Image:
+    """`plane` [rows, columns] in colour, enlarged to `size` (width, height) without steps.
+
+    Colours run from the plane's minimum to its maximum, so they order the places of one image and do not
+    compare images; a constant plane is dark.
+
+    Raises:
+        UsageError: `plane` has not two dimensions, or values that are not finite.
+    """
+    return fromarray(_colours(_unit(plane, size)))
+
+
+def overlay(photo: Image, plane: NDArray[np.float32]) -> Image:
+    """`photo` in grey under the heat of `plane`, which is more opaque where it is higher.
+
+    Raises:
+        UsageError: as `heat`.
+    """
+    unit = _unit(plane, photo.size)
+    grey = np.asarray(photo.convert("L"), np.float64)[..., None]
+    low, high = HEAT_OPACITY
+    opacity = (low + (high - low) * unit)[..., None]
+    mixed = (1 - opacity) * grey + opacity * _colours(unit)
+    return fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def kept_tokens(photo: Image, allocation: Allocation) -> Image:
+    """`photo` as it is where positions are kept, grey and dark where they are dropped.
+
+    A pixel belongs to the cell that its centre lies in.
+    """
+    rows, columns = allocation.grid
+    kept = np.zeros((rows, columns), bool)
+    kept[allocation.positions[:, 0], allocation.positions[:, 1]] = True
+    width, height = photo.size
+    mask = kept[_cells(height, rows)][:, _cells(width, columns)]
+    colour = np.asarray(photo.convert("RGB"))
+    grey = np.asarray(photo.convert("L"), np.float64)[..., None] * DROPPED_BRIGHTNESS
+    return fromarray(np.where(mask[..., None], colour, np.rint(grey).astype(np.uint8)))
+
+
+def panels(photo: Image, hit: Lookup, allocation: Allocation) -> tuple[Image, Image, Image]:
+    """Photo, relevance over the photo, and kept tokens, each reduced or enlarged to the size of a panel."""
+    small = _fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
+    return small, overlay(small, hit.relevance), kept_tokens(small, allocation)
+
+
+def side_by_side(photo: Image, hit: Lookup, allocation: Allocation, caption: str) -> Image:
+    """Photo | relevance | kept tokens, under `caption` and a line of what was matched."""
+    positions = allocation.grid[0] * allocation.grid[1]
+    share = len(allocation.indices) / positions
+    names = (
+        "photo",
+        "relevance",
+        f"{len(allocation.indices):,} of {positions:,} tokens kept ({share:.0%})",
+    )
+    return _row(caption, _summary(hit), list(zip(panels(photo, hit, allocation), names, strict=True)))
+
+
+def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
+    """Photo | similarity, under `caption` and what was matched; the range of the similarity is told."""
+    similarity = hit.channel("similarity")
+    small = _fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
+    name = f"similarity, from {similarity.min():.3g} (dark) to {similarity.max():.3g} (bright)"
+    return _row(caption, _summary(hit), [(small, "photo"), (overlay(small, similarity), name)])
+
+
+def contact_sheet(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
+    """Columns of panels under their captions, on one picture of this `width` in pixels."""
+    column = (width - 2 * MARGIN - GUTTER * (len(columns) - 1)) // len(columns)
+    font = _font(_CAPTION_SIZE)
+    titles = [_wrap(caption, font, column) for caption, _ in columns]
+    title_height = max(map(len, titles)) * _line_height(_CAPTION_SIZE) + GUTTER
+    fitted = [[_fit(panel, column, column * 3 // 4) for panel in panels] for _, panels in columns]
+    heights = [max(panel.height for panel in row) for row in zip(*fitted, strict=True)]
+    page = new("RGB", (width, 2 * MARGIN + title_height + sum(heights) + GUTTER * (len(heights) - 1)), _PAGE)
+    draw = ImageDraw.Draw(page)
+    for number, (title, panels) in enumerate(zip(titles, fitted, strict=True)):
+        left, top = MARGIN + number * (column + GUTTER), MARGIN
+        for line, text in enumerate(title):
+            draw.text((left, top + line * _line_height(_CAPTION_SIZE)), text, _INK, font)
+        top += title_height
+        for panel, height in zip(panels, heights, strict=True):
+            _paste(page, panel, (left + (column - panel.width) // 2, top + (height - panel.height) // 2))
+            top += height + GUTTER
+    return page
+
+
+def _row(caption: str, summary: str, parts: Sequence[tuple[Image, str]]) -> Image:
+    """Panels of one height beside each other, each over its name."""
+    title, small = _font(_TITLE_SIZE), _font(_CAPTION_SIZE)
+    widths = [max(panel.width, PANEL_WIDTHS[0], int(small.getlength(name)) + 1) for panel, name in parts]
+    inner = sum(widths) + GUTTER * (len(widths) - 1)
+    heading = [(line, title, _INK, _line_height(_TITLE_SIZE)) for line in _wrap(caption, title, inner)]
+    heading += [(line, small, _FAINT, _line_height(_CAPTION_SIZE)) for line in _wrap(summary, small, inner)]
+    top = MARGIN + sum(height for *_, height in heading) + GUTTER
+    page = new(
+        "RGB",
+        (inner + 2 * MARGIN, top + PANEL_HEIGHT + GUTTER // 2 + _line_height(_CAPTION_SIZE) + MARGIN),
+        _PAGE,
+    )
+    draw = ImageDraw.Draw(page)
+    line_top = MARGIN
+    for text, font, ink, height in heading:
+        draw.text((MARGIN, line_top), text, ink, font)
+        line_top += height
+    left = MARGIN
+    for (panel, name), width in zip(parts, widths, strict=True):
+        beside = new("RGB", (width, PANEL_HEIGHT), _BESIDE)
+        beside.paste(panel, ((width - panel.width) // 2, (PANEL_HEIGHT - panel.height) // 2))
+        _paste(page, beside, (left, top))
+        draw.text((left, top + PANEL_HEIGHT + GUTTER // 2), name, _FAINT, small)
+        left += width + GUTTER
+    return page
+
+
+def _summary(hit: Lookup) -> str:
+    parts = [f"{name} {share:.0%}" for name, share in shares(hit)]
+    return "  ·  ".join([*parts, f"confidence {hit.confidence:.2f}", hit.tier])
+
+
+def _unit(plane: NDArray[np.float32], size: tuple[int, int]) -> _Weights:
+    """`plane` from 0 at its minimum to 1 at its maximum, bilinearly at `size`: [height, width]."""
+    if plane.ndim != 2 or not np.isfinite(plane).all():
+        raise UsageError(f"a plane is [rows, columns] and finite, got shape {plane.shape}")
+    low, high = float(plane.min()), float(plane.max())
+    spread = high - low
+    scaled = (plane - low) / spread if spread > 0 else np.zeros_like(plane)
+    large = fromarray(scaled.astype(np.float32)).resize(size, Resampling.BILINEAR)
+    return np.clip(np.asarray(large, np.float64), 0.0, 1.0)
+
+
+def _colours(unit: _Weights) -> NDArray[np.uint8]:
+    """Colour of each value of `unit` in [0, 1]: uint8 [height, width, 3]."""
+    anchors = np.asarray(INFERNO, np.float64)
+    places = np.linspace(0, 1, len(anchors))
+    bands = [np.interp(unit, places, anchors[:, band]) for band in range(3)]
+    return np.rint(np.stack(bands, axis=-1)).astype(np.uint8)
+
+
+def _cells(pixels: int, cells: int) -> NDArray[np.int64]:
+    """Cell of each pixel along one axis."""
+    return ((np.arange(pixels) + 0.5) * cells / pixels).astype(np.int64)
+
+
+def _fit(image: Image, width: int, height: int) -> Image:
+    """`image` at the largest size of its own shape that fits, each side at least one pixel."""
+    scale = min(width / image.width, height / image.height)
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Resampling.LANCZOS)
+
+
+def _paste(page: Image, panel: Image, place: tuple[int, int]) -> None:
+    """Put a panel on a page, its corners rounded."""
+    width, height = panel.size
+    mask = new("L", (width * _SMOOTHING, height * _SMOOTHING), 0)
+    box = (0, 0, width * _SMOOTHING - 1, height * _SMOOTHING - 1)
+    ImageDraw.Draw(mask).rounded_rectangle(box, CORNER * _SMOOTHING, 255)
+    page.paste(panel, place, mask.resize(panel.size, Resampling.BOX))
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(size)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # Pillow's wheels have FreeType
+    return font
+
+
+def _line_height(size: int) -> int:
+    return round(size * _LINE)
+
+
+def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """`text` in lines of at most `width` pixels, broken between words; a word that is longer is cut."""
+    lines = [""]
+    for word in "".join(c if c.isprintable() else " " for c in text).split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return [_cut(line, font, width) for line in lines if line]
+
+
+def _cut(line: str, font: ImageFont.FreeTypeFont, width: int) -> str:
+    if font.getlength(line) <= width:
+        return line
+    while line and font.getlength(line + "…") > width:
+        line = line[:-1]
+    return line + "…"

@@ -1,0 +1,85 @@
+"""What retrieval gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..catalogue.errors import UnknownChannelError
+from ..catalogue.types import ImageKey, Interest
+
+
+class Tier(StrEnum):
+    """How the maps of a look-up were obtained."""
+
+    STORED = "stored"
+    """All of them were read from the store."""
+
+    COMPUTED = "computed"
+    """At least one was made now, with the encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An interest that answers a question.
+
+    Attributes:
+        interest: the interest.
+        similarity: cosine of the text embeddings of question and interest, in [-1, 1].
+        weight: its part in the blend, in [0, 1]; the weights of a look-up sum to 1.
+    """
+
+    interest: Interest
+    similarity: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds that the parts of a look-up took."""
+
+    match: float
+    lookup: float
+    blend: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The texture of one image for one question.
+
+    Attributes:
+        key: the image.
+        textures: float32 [C, 32, 32], one plane a channel, rows top to bottom, on absolute scales.
+        channels: their names, in order.
+        matches: interests blended, the heaviest first.
+        tier: how the maps were obtained.
+        confidence: how well the interests answer the question, in [0, 1]; see `Matcher.confidence`.
+        own_share: part of the question's own map in the similarity, in [0, 1]; see `blending.own_share`.
+        saved: whether what was computed is in the catalogue now.
+        relevance: float32 [32, 32] in [0, 1]: what an allocator reads.
+        timings: where the time went.
+    """
+
+    key: ImageKey
+    textures: NDArray[np.float32]
+    channels: tuple[str, ...]
+    matches: tuple[Match, ...]
+    tier: Tier
+    confidence: float
+    own_share: float
+    saved: bool
+    relevance: NDArray[np.float32]
+    timings: Timings
+
+    def channel(self, name: str) -> NDArray[np.float32]:
+        """Plane of the channel called `name`: float32 [32, 32].
+
+        Raises:
+            UnknownChannelError: this look-up has no such channel.
+        """
+        if name not in self.channels:
+            raise UnknownChannelError(name, self.channels)
+        return self.textures[self.channels.index(name)]

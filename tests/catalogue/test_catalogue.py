@@ -1,0 +1,219 @@
+"""A catalogue as a folder: made whole, opened to read or to write, bound to one encoder."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+import tomlkit
+from texcat.catalogue import Catalogue
+from texcat.catalogue.errors import (
+    CatalogueError,
+    CatalogueExistsError,
+    CatalogueLockedError,
+    CatalogueMissingError,
+    FingerprintMismatchError,
+    FormatVersionError,
+    ReadOnlyError,
+    StoreError,
+    UnknownChannelError,
+    UnknownInterestError,
+    UsageError,
+)
+from texcat.catalogue.types import TextureRecord
+
+from ..unprivileged import as_nobody, let_reach
+from .strategies import KEYS
+from .test_store import plane, record
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
+    with Catalogue.create(tmp_path / "cat") as made:
+        yield made
+
+
+def test_what_was_made_can_be_opened(tmp_path: Path) -> None:
+    with Catalogue.create(tmp_path / "deep" / "cat", groups=["appearance"], shards=2) as made:
+        made.add_interest("mountain biking", weight=2.0)
+        assert made.schema.groups == ("appearance", "edges", "interest")
+    with Catalogue.open(tmp_path / "deep" / "cat") as opened:
+        assert [(i.phrase, i.weight) for i in opened.interests()] == [("mountain biking", 2.0)]
+        assert opened.settings == made.settings
+    names = {path.name for path in (tmp_path / "deep" / "cat").iterdir()}
+    assert names - {"registry.sqlite-shm", "registry.sqlite-wal"} == {
+        "catalogue.toml",
+        "registry.sqlite",
+        "shards",
+        "writer.lock",
+    }
+
+
+def test_a_folder_can_be_moved(tmp_path: Path) -> None:
+    with Catalogue.create(tmp_path / "here") as made:
+        made.add_interest("dog")
+    (tmp_path / "here").rename(tmp_path / "there")
+    with Catalogue.open(tmp_path / "there", "w") as opened:
+        assert [i.phrase for i in opened.interests()] == ["dog"]
+
+
+@pytest.mark.parametrize(("name", "found"), [("catalogue.toml", "a catalogue"), ("photo.jpg", "other files")])
+def test_nothing_is_made_over_something(tmp_path: Path, name: str, found: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(CatalogueExistsError, match=f"already holds {found}"):
+        Catalogue.create(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("bad", [{"groups": ["reds"]}, {"shards": 0}, {"shards": 5000}])
+def test_bad_settings_leave_nothing_behind(tmp_path: Path, bad: dict[str, object]) -> None:
+    with pytest.raises((UsageError, UnknownChannelError)):
+        Catalogue.create(tmp_path / "cat", **bad)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_catalogue(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueMissingError, match="texcat init -c"):
+        Catalogue.open(tmp_path / "none")
+
+
+def test_a_catalogue_open_to_read_cannot_be_changed(tmp_path: Path) -> None:
+    Catalogue.create(tmp_path / "cat").close()
+    with Catalogue.open(tmp_path / "cat") as catalogue:
+        with pytest.raises(ReadOnlyError, match="cannot add an interest"):
+            catalogue.add_interest("dog")
+        with pytest.raises(ReadOnlyError):
+            catalogue.remove_interest("dog")
+        with pytest.raises(ReadOnlyError):
+            catalogue.adopt_encoder("an encoder", 0.0, 1.0)
+
+
+def test_the_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+    with Catalogue.create(tmp_path / "cat"):
+        with pytest.raises(CatalogueLockedError, match=f"process {os.getpid()} on ") as caught:
+            Catalogue.open(tmp_path / "cat", "w")
+        assert str(os.getpid()) in caught.value.holder
+    Catalogue.open(tmp_path / "cat", "w").close()
+
+
+def test_one_process_opens_a_catalogue_once(tmp_path: Path) -> None:
+    with Catalogue.create(tmp_path / "cat"), pytest.raises(StoreError, match="use that object, or close it"):
+        Catalogue.open(tmp_path / "cat")
+
+
+def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
+    Catalogue.create(tmp_path / "cat").close()
+    context = multiprocessing.get_context("spawn")
+    opened = context.Event()
+    child = context.Process(target=_hold, args=(tmp_path / "cat", opened), daemon=True)
+    child.start()
+    assert opened.wait(30)
+    with pytest.raises(CatalogueLockedError, match=f"process {child.pid} on "):
+        Catalogue.open(tmp_path / "cat", "w")
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    Catalogue.open(tmp_path / "cat", "w").close()
+
+
+def test_the_first_encoder_is_the_only_one(catalogue: Catalogue) -> None:
+    catalogue.check_encoder("first")
+    catalogue.adopt_encoder("first", 0.25, 0.75)
+    catalogue.store.write([record(KEYS[0], 1)])
+    with pytest.raises(FingerprintMismatchError, match="made with encoder first, but .* is second") as caught:
+        catalogue.check_encoder("second")
+    assert (caught.value.expected, caught.value.actual) == ("first", "second")
+    path = catalogue.path
+    catalogue.close()
+    with Catalogue.open(path) as opened:
+        opened.check_encoder("first")
+        assert (opened.settings.match_low, opened.settings.match_high) == (0.25, 0.75)
+        assert list(opened.store.keys()) == [KEYS[0]]
+
+
+def test_removing_an_interest_takes_its_maps(catalogue: Catalogue) -> None:
+    dog, cat = catalogue.add_interest("dog"), catalogue.add_interest("cat")
+    catalogue.store.write([record(KEYS[0], 1, (dog.id, cat.id))])
+    assert catalogue.remove_interest("  DOG ") == dog
+    assert catalogue.store.held(KEYS[0]) == {cat.id}
+    with pytest.raises(UnknownInterestError, match="texcat interest list"):
+        catalogue.remove_interest("dog")
+    again = catalogue.add_interest("dog")
+    assert again.id > cat.id
+    catalogue.store.write([TextureRecord(KEYS[0], None, {again.id: plane(3)})])
+    assert catalogue.store.held(KEYS[0]) == {cat.id, again.id}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("format", 99, "has format 99, this version of texcat reads 1"),
+        ("shards", "four", "shards must be a int"),
+        ("shards", 0, "shards must be at least 1"),
+        ("groups", None, "groups must be a list, got None"),
+    ],
+)
+def test_settings_that_cannot_be_used(tmp_path: Path, name: str, value: object, message: str) -> None:
+    Catalogue.create(tmp_path / "cat").close()
+    path = tmp_path / "cat" / "catalogue.toml"
+    content = tomlkit.loads(path.read_text())
+    content.pop(name)
+    if value is not None:
+        content[name] = value
+    path.write_text(tomlkit.dumps(content))
+    with pytest.raises((CatalogueError, FormatVersionError), match=message):
+        Catalogue.open(tmp_path / "cat")
+
+
+@pytest.mark.parametrize("content", [b"format = ", b"\xff\xfe"])
+def test_settings_that_are_damaged(tmp_path: Path, content: bytes) -> None:
+    Catalogue.create(tmp_path / "cat").close()
+    (tmp_path / "cat" / "catalogue.toml").write_bytes(content)
+    with pytest.raises(CatalogueError, match=r"catalogue\.toml: cannot be read"):
+        Catalogue.open(tmp_path / "cat")
+
+
+def test_a_folder_that_cannot_be_written_is_open_to_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "cat"
+    Catalogue.create(path).close()
+    for file in path.rglob("*.lmdb-lock"):
+        file.unlink()
+    (path / "writer.lock").unlink()
+    for folder in (path, *path.rglob("*")):
+        folder.chmod(0o555 if folder.is_dir() else 0o444)
+    let_reach(path)
+
+    def read() -> str:
+        with Catalogue.open(path) as catalogue:
+            held = len(list(catalogue.store.keys())) + len(catalogue.interests())
+        try:
+            Catalogue.open(path, "w")
+        except ReadOnlyError as error:
+            return f"{held}, {error.action}"
+        return "opened"
+
+    answer = as_nobody(read)
+    for folder in (path, *path.rglob("*")):
+        folder.chmod(0o755)
+    assert answer == "0, write (Permission denied)"
+
+
+def test_a_catalogue_that_is_half_made_is_none(tmp_path: Path) -> None:
+    Catalogue.create(tmp_path / "cat").close()
+    (tmp_path / "cat" / "catalogue.toml").unlink()
+    with pytest.raises(CatalogueMissingError):
+        Catalogue.open(tmp_path / "cat")
+    shutil.rmtree(tmp_path / "cat")
+    Catalogue.create(tmp_path / "cat").close()
+
+
+def _hold(path: Path, opened: Event) -> None:
+    with Catalogue.open(path, "w"):
+        opened.set()
+        signal.pause()

@@ -1,0 +1,181 @@
+"""What every texture store must do, and a state machine that holds the one on disk to the one in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from texcat.catalogue.errors import RecordMissingError
+from texcat.catalogue.shards import LmdbTextureStore
+from texcat.catalogue.store import MemoryTextureStore, TextureStore
+from texcat.catalogue.types import ImageKey, Planes, TextureRecord
+
+from . import strategies
+from .strategies import KEYS, same_planes
+
+
+def lmdb_store(folder: Path, *, fingerprint: str = "an encoder", read_only: bool = False) -> LmdbTextureStore:
+    return LmdbTextureStore(folder, shards=2, fingerprint=fingerprint, read_only=read_only)
+
+
+STORES: dict[str, Callable[[Path], TextureStore]] = {
+    "memory": lambda folder: MemoryTextureStore(),
+    "lmdb": lmdb_store,
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> TextureStore:
+    made = STORES[request.param](tmp_path / "shards")
+    request.addfinalizer(made.close)
+    return made
+
+
+def plane(value: int, side: int = 16, count: int = 1) -> Planes:
+    return Planes(
+        np.full((count, side, side), value, np.uint8), np.zeros(count, np.float32), np.ones(count, np.float32)
+    )
+
+
+def record(key: ImageKey, value: int, interests: tuple[int, ...] = ()) -> TextureRecord:
+    return TextureRecord(key, plane(value, 32, 3), {i: plane(i % 256) for i in interests})
+
+
+def assert_same(left: TextureRecord, right: TextureRecord) -> None:
+    assert left.key == right.key
+    assert left.base is not None
+    assert right.base is not None
+    assert same_planes(left.base, right.base)
+    assert left.maps.keys() == right.maps.keys()
+    for interest, planes in left.maps.items():
+        assert same_planes(planes, right.maps[interest])
+
+
+class TestContract:
+    def test_reads_back_what_was_written(self, store: TextureStore) -> None:
+        records = [record(key, number, (1, 7)) for number, key in enumerate(KEYS)]
+        store.write(records)
+        for expected in records:
+            assert_same(store.read(expected.key), expected)
+        assert sorted(store.keys()) == sorted(KEYS)
+
+    def test_reads_only_the_interests_asked_for(self, store: TextureStore) -> None:
+        store.write([record(KEYS[0], 5, (1, 7, 9))])
+        assert list(store.read(KEYS[0], [9, 1, 4]).maps) == [1, 9]
+        assert store.read(KEYS[0], []).maps == {}
+
+    def test_maps_are_added_beside_what_is_there(self, store: TextureStore) -> None:
+        store.write([record(KEYS[0], 5, (1,))])
+        store.write([TextureRecord(KEYS[0], None, {2: plane(9)})])
+        store.write([TextureRecord(KEYS[0], plane(6, 32, 3))])
+        assert store.held(KEYS[0]) == {1, 2}
+        read = store.read(KEYS[0])
+        assert read.base is not None
+        assert (read.base.values == 6).all()
+
+    def test_an_image_that_is_not_held(self, store: TextureStore) -> None:
+        assert store.held(KEYS[0]) is None
+        with pytest.raises(RecordMissingError, match=str(KEYS[0])):
+            store.read(KEYS[0])
+        assert store.delete([KEYS[0]]) == 0
+
+    def test_maps_without_a_base_are_refused_and_nothing_is_written(self, store: TextureStore) -> None:
+        with pytest.raises(RecordMissingError):
+            store.write([record(KEYS[1], 1), TextureRecord(KEYS[0], None, {1: plane(1)})])
+        assert list(store.keys()) == []
+
+    def test_maps_may_come_before_their_base_in_one_call(self, store: TextureStore) -> None:
+        store.write([TextureRecord(KEYS[0], None, {1: plane(1)}), record(KEYS[0], 2)])
+        assert store.held(KEYS[0]) == {1}
+
+    def test_one_interest_over_all_images(self, store: TextureStore) -> None:
+        store.write([record(key, 0, (3,) if number % 2 else (4,)) for number, key in enumerate(KEYS)])
+        assert {key for key, _ in store.scan(3)} == set(KEYS[1::2])
+        assert store.drop_interest(3) == 3
+        assert list(store.scan(3)) == []
+        assert len(list(store.scan(4))) == 3
+        assert store.drop_interest(3) == 0
+
+    def test_delete_takes_the_maps_along(self, store: TextureStore) -> None:
+        store.write([record(key, 0, (1, 2)) for key in KEYS])
+        assert store.delete([*KEYS[:2], KEYS[0]]) == 2
+        assert set(store.keys()) == set(KEYS[2:])
+        assert {key for key, _ in store.scan(1)} == set(KEYS[2:])
+
+    def test_counts(self, store: TextureStore) -> None:
+        store.write([record(KEYS[0], 0, (1, 2)), record(KEYS[1], 0, (2,))])
+        stats = store.stats()
+        assert stats.images == 2
+        assert stats.maps == {1: 1, 2: 2}
+        assert stats.base_bytes > 0
+        assert stats.map_bytes.keys() == {1, 2}
+
+    def test_a_sound_store_has_no_problems(self, store: TextureStore) -> None:
+        store.write([record(key, 0, (1, 2)) for key in KEYS])
+        assert list(store.check()) == []
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Any order of operations leaves the store on disk as the one in memory."""
+
+    @initialize()
+    def open(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.model = MemoryTextureStore()
+        self.store = lmdb_store(Path(self.folder.name))
+
+    @rule(key=strategies.keys, base=strategies.planes(), maps=strategies.maps)
+    def write(self, key: ImageKey, base: Planes, maps: dict[int, Planes]) -> None:
+        for store in (self.model, self.store):
+            store.write([TextureRecord(key, base, maps)])
+
+    @rule(key=strategies.keys, maps=strategies.maps)
+    def add_maps(self, key: ImageKey, maps: dict[int, Planes]) -> None:
+        outcomes = []
+        for store in (self.model, self.store):
+            try:
+                store.write([TextureRecord(key, None, maps)])
+                outcomes.append("written")
+            except RecordMissingError:
+                outcomes.append("missing")
+        assert outcomes[0] == outcomes[1]
+
+    @rule(interest=strategies.interest_ids)
+    def drop_interest(self, interest: int) -> None:
+        assert self.store.drop_interest(interest) == self.model.drop_interest(interest)
+
+    @rule(keys=st.lists(strategies.keys, max_size=3))
+    def delete(self, keys: list[ImageKey]) -> None:
+        assert self.store.delete(keys) == self.model.delete(keys)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = lmdb_store(Path(self.folder.name))
+
+    @invariant()
+    def same(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert sorted(self.store.keys()) == sorted(self.model.keys())
+        for key in KEYS:
+            assert self.store.held(key) == self.model.held(key)
+        for key in self.model.keys():
+            assert_same(self.store.read(key), self.model.read(key))
+        assert list(self.store.check()) == []
+        assert self.store.stats().maps == self.model.stats().maps
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.folder.cleanup()
+
+
+TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from .conftest import Texcat, held_open
+
+KEYS = {"indexed", "unchanged", "removed", "unavailable", "skipped", "seconds", "interests"}
+
+
+def test_skipped_files_are_listed_and_are_no_failure(
+    texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path
+) -> None:
+    again = texcat("index", photos, "-c", indexed, "--json")
+    assert again.code == 0
+    assert set(again.json) == KEYS
+    assert (again.json["indexed"], again.json["unchanged"]) == (0, 3)
+    assert again.json["skipped"] == [
+        {"path": str(photos / "broken.jpg"), "reason": "is not an image: it looks like an HTML page"}
+    ]
+    for_people = texcat("index", photos, "-c", indexed)
+    assert for_people.code == 0
+    assert "0 indexed, 3 unchanged, 0 removed, 1 skipped" in for_people.out
+    assert "broken.jpg" in for_people.out
+    assert "texcat query" in for_people.out
+
+
+def test_names_of_any_bytes_are_printed_safely_and_whole(
+    texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    names = [
+        b"caf\xe9.jpg",
+        b"two\nlines.jpg",
+        b"\x1b[31mred.jpg",
+        b"[bold]:smile:.jpg",
+        b" \xf0\x9f\x90\x88.jpg",
+    ]
+    for name in names:
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(b"")
+    result = texcat("index", folder, "-c", indexed, "--json")
+    assert result.code == 0
+    assert result.out.isascii()
+    listed = {os.path.basename(os.fsencode(skipped["path"])) for skipped in result.json["skipped"]}
+    assert listed == set(names)
+    shown = texcat("index", folder, "-c", indexed).out
+    assert all(
+        part in shown
+        for part in (r"caf\udce9.jpg", r"two\nlines.jpg", r"\x1b[31mred.jpg", "[bold]:smile:.jpg", "🐈.jpg")
+    )
+    assert "\x1b" not in shown
+
+
+def test_only_the_first_skipped_files_are_shown(texcat: Texcat, indexed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    for number in range(25):
+        (folder / f"{number:02}.png").write_bytes(b"")
+    shown = texcat("index", folder, "-c", indexed).out
+    assert "19.png" in shown
+    assert "20.png" not in shown
+    assert "and 5 more; --json lists all" in shown
+
+
+def test_a_folder_that_is_not_there_is_told(texcat: Texcat, indexed: Path, tmp_path: Path) -> None:
+    result = texcat("index", tmp_path / "unplugged", "-c", indexed)
+    assert result.code == 0
+    assert "is its disk not mounted?" in result.out
+
+
+def test_a_new_catalogue_from_init_to_a_stored_answer(texcat: Texcat, photos: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    texcat("init", "-c", path)
+    first = texcat("index", photos / "rocket.jpg", "-c", path)
+    assert first.code == 0
+    assert first.err == ""
+    assert "1 indexed" in first.out
+    assert "No interests yet" in first.out
+
+
+def test_a_pass_needs_the_catalogue_for_itself(texcat: Texcat, indexed: Path, photos: Path) -> None:
+    with held_open(indexed):
+        result = texcat("index", photos, "-c", indexed)
+    assert result.code == 1
+    assert "is being written by" in result.err
+
+
+def test_files_that_are_gone_are_kept_for_a_while(
+    texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(photos, tmp_path / "copy"))
+    assert texcat("index", copy, "-c", indexed, "--json").json["indexed"] == 3
+    (copy / "rocket.jpg").unlink()
+    assert texcat("index", copy, "-c", indexed, "--json").json["removed"] == 1
+    assert texcat("stats", "-c", indexed, "--json").json["missing"] == 1
+    time.sleep(0.01)
+    assert texcat("index", copy, "--grace-days", "0", "-c", indexed).code == 0
+    assert texcat("stats", "-c", indexed, "--json").json["missing"] == 0

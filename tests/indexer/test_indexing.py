@@ -1,0 +1,333 @@
+"""The indexing pass: complete, incremental, resumable, and indifferent to bad files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from texcat.catalogue import Catalogue, ImageKey, TextureRecord
+from texcat.catalogue.errors import FingerprintMismatchError, ReadOnlyError, StoreFullError, UsageError
+from texcat.indexer import Progress, index_corpus
+
+from ..catalogue.strategies import same_planes
+from ..fakes import TinyEncoder
+from ..unprivileged import as_nobody, let_reach
+from .hostile import make_hostile
+
+DAY = 86_400.0
+QUICK = ("appearance",)
+"""Groups for passes over many photos: the others take most of the time."""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder with six small photos, two of them equal, in two folders."""
+    folder = tmp_path / "photos"
+    for number in range(5):
+        photo(folder / ("even" if number % 2 == 0 else "odd") / f"{number}.png", number)
+    shutil.copy(folder / "even" / "0.png", folder / "odd" / "copy of 0.png")
+    return folder
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
+    with Catalogue.create(tmp_path / "cat") as made:
+        made.add_interest("red")
+        made.add_interest("blue")
+        yield made
+
+
+def photo(path: Path, seed: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (48, 64, 3), np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def contents(catalogue: Catalogue) -> dict[ImageKey, TextureRecord]:
+    return {key: catalogue.store.read(key) for key in catalogue.store.keys()}
+
+
+def assert_equal(left: dict[ImageKey, TextureRecord], right: dict[ImageKey, TextureRecord]) -> None:
+    assert left.keys() == right.keys()
+    for key, record in left.items():
+        other = right[key]
+        assert record.base is not None
+        assert other.base is not None
+        assert same_planes(record.base, other.base)
+        assert record.maps.keys() == other.maps.keys()
+        assert all(same_planes(planes, other.maps[i]) for i, planes in record.maps.items())
+
+
+def test_every_photo_gets_a_base_and_a_map_for_each_interest(catalogue: Catalogue, photos: Path) -> None:
+    encoder = TinyEncoder()
+    report = index_corpus(catalogue, [photos], encoder=encoder)
+    assert (report.indexed, report.unchanged, report.removed, report.skipped) == (6, 0, 0, ())
+    assert encoder.encoded == 5, "two files with one content are one image"
+    ids = {interest.id for interest in catalogue.interests()}
+    for record in contents(catalogue).values():
+        assert record.base is not None
+        assert record.base.values.shape == (len(catalogue.schema.stored), 32, 32)
+        assert record.maps.keys() == ids
+        assert all(planes.values.shape == (1, 16, 16) for planes in record.maps.values())
+    zero = ImageKey.of((photos / "even" / "0.png").read_bytes())
+    assert catalogue.registry.image_size(zero) == (64, 48)
+    assert len(catalogue.registry.paths_of(zero)) == 2
+
+
+def test_a_rescan_opens_no_file_and_loads_no_encoder(tmp_path: Path, photos: Path) -> None:
+    with Catalogue.create(tmp_path / "cat") as made:
+        index_corpus(made, [photos], encoder=TinyEncoder())
+    for path in photos.rglob("*.png"):
+        path.chmod(0)
+    let_reach(tmp_path / "cat")
+    subprocess.run(["chown", "-R", "65534:65534", tmp_path], check=True)
+
+    def rescan() -> str:
+        with Catalogue.open(tmp_path / "cat", "w") as opened:
+            report = index_corpus(opened, [photos])
+        return f"{report.indexed} {report.unchanged} {report.skipped}"
+
+    assert as_nobody(rescan) == "0 6 ()"
+
+
+def test_only_what_is_new_or_changed_is_made(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    before = contents(catalogue)
+    photo(photos / "new.png", 100)
+    changed = photos / "odd" / "1.png"
+    old = ImageKey.of(changed.read_bytes())
+    photo(changed, 101)
+    os.utime(changed, ns=(1, 1))
+    encoder = TinyEncoder()
+    report = index_corpus(catalogue, [photos], encoder=encoder)
+    assert (report.indexed, report.unchanged, encoder.encoded) == (2, 5, 2)
+    after = contents(catalogue)
+    assert old not in after, "what no file holds any more is forgotten"
+    assert_equal({key: after[key] for key in before if key != old}, {k: r for k, r in before.items() if k != old})
+
+
+def test_a_renamed_file_costs_no_encoding(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    before = contents(catalogue)
+    (photos / "odd").rename(photos / "moved")
+    encoder = TinyEncoder()
+    report = index_corpus(catalogue, [photos], encoder=encoder)
+    assert (report.indexed, report.removed, encoder.encoded) == (3, 3, 0)
+    assert_equal(contents(catalogue), before)
+
+
+def test_a_new_interest_fills_every_photo_and_keeps_bases(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    before = contents(catalogue)
+    green = catalogue.add_interest("green")
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    assert (report.indexed, report.unchanged) == (6, 0)
+    after = contents(catalogue)
+    assert all(green.id in record.maps for record in after.values())
+    catalogue.remove_interest("green")
+    assert_equal(contents(catalogue), before)
+
+
+def test_removed_files_are_kept_for_the_grace_period(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    gone = photos / "even" / "2.png"
+    key = ImageKey.of(gone.read_bytes())
+    away = gone.rename(photos.parent / "away.png")
+    assert index_corpus(catalogue, [photos]).removed == 1
+    assert index_corpus(catalogue, [photos]).removed == 0
+    assert catalogue.store.held(key) is not None
+    away.rename(gone)
+    assert index_corpus(catalogue, [photos]).unchanged == 6
+    gone.unlink()
+    index_corpus(catalogue, [photos])
+    _age(catalogue, photos, 29 * DAY)
+    index_corpus(catalogue, [photos])
+    assert catalogue.store.held(key) is not None
+    _age(catalogue, photos, 2 * DAY)
+    index_corpus(catalogue, [photos])
+    assert catalogue.store.held(key) is None
+    assert catalogue.registry.paths_of(key) == []
+
+
+def test_a_folder_that_is_not_there_loses_nothing(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    before = contents(catalogue)
+    photos.rename(photos.with_name("unmounted"))
+    report = index_corpus(catalogue, [photos], grace_days=0)
+    report = index_corpus(catalogue, [photos], grace_days=0)
+    assert (report.removed, report.unavailable) == (0, 6)
+    assert [(s.path, "not mounted" in s.reason) for s in report.skipped] == [(str(photos), True)]
+    assert_equal(contents(catalogue), before)
+
+
+def test_hostile_files_are_read_or_skipped_and_the_rest_is_untouched(
+    catalogue: Catalogue, photos: Path
+) -> None:
+    expected = make_hostile(photos / "hostile")
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder(), batch_size=3)
+    refused = {name: e.refused for name, e in expected.items() if e.refused is not None}
+    reasons = {os.path.relpath(s.path, photos / "hostile"): s.reason for s in report.skipped}
+    assert reasons.keys() == refused.keys()
+    for name, fragment in refused.items():
+        assert fragment is not None
+        assert fragment in reasons[name], name
+    assert report.indexed == 6 + len(expected) - len(refused)
+    assert list(catalogue.store.check()) == []
+
+    again = index_corpus(catalogue, [photos])
+    assert again.indexed == 0, "what failed is not tried again unasked"
+    assert {s.path for s in again.skipped} == {s.path for s in report.skipped}
+    retried = index_corpus(catalogue, [photos], encoder=TinyEncoder(), retry_failed=True)
+    assert {s.path for s in retried.skipped} == {s.path for s in report.skipped}
+
+
+def test_a_mended_file_is_read(catalogue: Catalogue, photos: Path) -> None:
+    bad = photos / "bad.png"
+    bad.write_bytes(b"")
+    assert len(index_corpus(catalogue, [photos], encoder=TinyEncoder()).skipped) == 1
+    photo(bad, 9)
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    assert (report.indexed, report.skipped) == (1, ())
+
+
+def test_copies_of_an_undecodable_file_share_its_reason(catalogue: Catalogue, photos: Path) -> None:
+    whole = (photos / "even" / "0.png").read_bytes()
+    for number in range(10):
+        (photos / f"cut {number}.png").write_bytes(whole[:-40])
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder(), batch_size=2)
+    assert report.indexed == 6
+    assert len(report.skipped) == 10
+    assert {s.reason for s in report.skipped} == {report.skipped[0].reason}
+
+
+def test_progress_ends_at_the_total(catalogue: Catalogue, photos: Path) -> None:
+    seen: list[Progress] = []
+    (photos / "bad.png").write_bytes(b"")
+    index_corpus(catalogue, [photos], encoder=TinyEncoder(), on_progress=seen.append)
+    assert seen[0] == Progress(0, 7, 0)
+    assert seen[-1] == Progress(7, 7, 1)
+
+
+def test_the_order_and_size_of_batches_change_nothing(tmp_path: Path, photos: Path) -> None:
+    results = []
+    for name, batch_size in (("one", 1), ("many", 50)):
+        with Catalogue.create(tmp_path / name) as made:
+            made.add_interest("red")
+            index_corpus(made, [photos], encoder=TinyEncoder(), batch_size=batch_size)
+            results.append(contents(made))
+    assert_equal(*results)
+
+
+def test_another_encoder_is_refused_by_name(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder(1))
+    photo(photos / "new.png", 50)
+    with pytest.raises(FingerprintMismatchError, match=r"made with encoder tiny-1, but .* is tiny-2"):
+        index_corpus(catalogue, [photos], encoder=TinyEncoder(2))
+
+
+def test_what_cannot_be_asked(catalogue: Catalogue, photos: Path) -> None:
+    with pytest.raises(UsageError, match="engine 'spark' is not known"):
+        index_corpus(catalogue, [photos], engine="spark")
+    with pytest.raises(UsageError, match="batch_size"):
+        index_corpus(catalogue, [photos], batch_size=0)
+    path = catalogue.path
+    catalogue.close()
+    with Catalogue.open(path) as reading, pytest.raises(ReadOnlyError, match="cannot index"):
+        index_corpus(reading, [photos])
+
+
+def test_a_full_disk_keeps_what_was_done(small_disk: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for number in range(400):
+        photo(photos / f"{number:03}.png", number)
+    with Catalogue.create(small_disk / "cat", groups=QUICK) as made:
+        made.add_interest("red")
+        with pytest.raises(StoreFullError, match="free some space and run the command again"):
+            index_corpus(made, [photos], encoder=TinyEncoder())
+        done = len(list(made.store.keys()))
+        assert 0 < done < 400
+        assert list(made.store.check()) == []
+    (small_disk / "ballast").unlink()
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    with Catalogue.open(small_disk / "cat", "w") as opened:
+        encoder = TinyEncoder()
+        report = index_corpus(opened, [photos], encoder=encoder)
+        assert report.skipped == ()
+        assert encoder.encoded == 400 - done
+        assert len(list(opened.store.keys())) == 400
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_pass_that_is_stopped_goes_on_where_it_stopped(tmp_path: Path, how: signal.Signals) -> None:
+    photos = tmp_path / "photos"
+    for number in range(200):
+        photo(photos / f"{number:03}.png", number)
+    with Catalogue.create(tmp_path / "whole", groups=QUICK) as whole:
+        whole.add_interest("red")
+        index_corpus(whole, [photos], encoder=TinyEncoder())
+        expected = contents(whole)
+    with Catalogue.create(tmp_path / "cat", groups=QUICK) as made:
+        made.add_interest("red")
+    code = (
+        "import sys\n"
+        "from tests.fakes import TinyEncoder\n"
+        "from texcat.catalogue import Catalogue\n"
+        "from texcat.indexer import index_corpus\n"
+        "with Catalogue.open(sys.argv[1], 'w') as catalogue:\n"
+        "    index_corpus(catalogue, [sys.argv[2]], encoder=TinyEncoder(),\n"
+        "                 on_progress=lambda p: print(p.done, flush=True))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "cat"), str(photos)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if int(line) > 0:
+                break
+        time.sleep(0.1)
+        child.send_signal(how)
+    with Catalogue.open(tmp_path / "cat", "w") as opened:
+        assert list(opened.store.check()) == []
+        done = len(list(opened.store.keys()))
+        assert 0 < done < 200
+        encoder = TinyEncoder()
+        report = index_corpus(opened, [photos], encoder=encoder)
+        assert encoder.encoded == 200 - done
+        assert report.indexed + report.unchanged == 200
+        assert_equal(contents(opened), expected)
+
+
+def test_a_pass_killed_between_store_and_registry_encodes_nothing_again(
+    catalogue: Catalogue, photos: Path
+) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    # What such a kill leaves: records in the store that no row of the registry names.
+    rows = catalogue.registry.files([os.fsencode(photos)])
+    catalogue.registry.forget_files(rows)
+    encoder = TinyEncoder()
+    report = index_corpus(catalogue, [photos], encoder=encoder)
+    assert (report.indexed, encoder.encoded) == (6, 0)
+    zero = ImageKey.of((photos / "even" / "0.png").read_bytes())
+    assert catalogue.registry.image_size(zero) == (64, 48)
+
+
+def _age(catalogue: Catalogue, photos: Path, seconds: float) -> None:
+    """Let the missing files have been missing for `seconds` longer."""
+    rows = catalogue.registry.files([os.fsencode(photos)]).values()
+    aged = [replace(r, missing_since=r.missing_since - seconds) for r in rows if r.missing_since is not None]
+    catalogue.registry.record_files(aged)

@@ -1,0 +1,290 @@
+"""Look-ups: what is stored is read, what is not is computed and says so, and the map is where it should be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from texcat.catalogue import Catalogue, ImageKey
+from texcat.catalogue.codec import dequantise
+from texcat.catalogue.errors import (
+    ChannelNotHeldError,
+    ImageReadError,
+    RecordMissingError,
+    UnknownChannelError,
+    UsageError,
+)
+from texcat.catalogue.grid import resize_plane
+from texcat.indexer import index_corpus
+from texcat.retrieval import Retriever, Tier
+from texcat.retrieval.blending import own_share
+
+from ..fakes import TinyEncoder
+
+RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 200, 30), (30, 30, 220), (120, 120, 120)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    quarters(folder / "a.png", RED, GREEN, BLUE, GREY)
+    quarters(folder / "b.png", GREY, GREY, RED, GREY)
+    return folder
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path, photos: Path) -> Iterator[Catalogue]:
+    with Catalogue.create(tmp_path / "cat") as made:
+        for phrase in ("red kite", "green field", "blue sea"):
+            made.add_interest(phrase)
+        index_corpus(made, [photos], encoder=TinyEncoder())
+        yield made
+
+
+@pytest.fixture
+def retriever(catalogue: Catalogue) -> Retriever:
+    return Retriever(catalogue, encoder=TinyEncoder())
+
+
+def quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
+    image = Image.new("RGB", (128, 96))
+    for place, colour in zip(((0, 0), (64, 0), (0, 48), (64, 48)), colours, strict=True):
+        image.paste(colour, (*place, place[0] + 64, place[1] + 48))
+    image.save(path)
+    return path
+
+
+def peak(plane: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]") -> tuple[int, int]:
+    row, column = np.unravel_index(plane.argmax(), plane.shape)
+    return int(row), int(column)
+
+
+def test_the_map_is_where_the_interest_is(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite", top=1)
+    assert (hit.tier, hit.confidence, hit.own_share, hit.saved) == (Tier.STORED, 1.0, 0.0, False)
+    row, column = peak(hit.channel("similarity"))
+    assert row < 16
+    assert column < 16
+    assert peak(retriever.lookup(photos / "a.png", "green field", top=1).relevance)[1] >= 16
+    assert peak(retriever.lookup(photos / "a.png", "blue sea", top=1).relevance)[0] >= 16
+
+
+def test_a_texture_has_every_channel_on_its_scale(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    assert hit.textures.shape == (len(retriever.catalogue.schema), 32, 32)
+    assert hit.textures.dtype == hit.relevance.dtype == np.float32
+    for channel in retriever.catalogue.schema:
+        plane = hit.channel(channel.name)
+        assert channel.low <= plane.min()
+        assert plane.max() <= channel.high
+    assert hit.channel("red")[0, 0] == pytest.approx(220 / 255, abs=0.01)
+    assert 0 <= hit.relevance.min()
+    assert hit.relevance.max() <= 1
+    with pytest.raises(UnknownChannelError):
+        hit.channel("depth")
+
+
+def test_a_blend_is_the_weighted_sum_of_the_stored_maps(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite on a green field", top=3)
+    assert sum(match.weight for match in hit.matches) == pytest.approx(1)
+    stored = retriever.catalogue.store.read(hit.key).maps
+    expected = sum(
+        match.weight * resize_plane(dequantise(stored[match.interest.id])[0], 32) for match in hit.matches
+    )
+    assert hit.own_share == 0
+    np.testing.assert_allclose(hit.channel("similarity"), expected, atol=1e-6)
+
+
+def test_the_hot_path_gives_the_same_texture(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    hot = retriever.lookup(hit.key, matches=hit.matches)
+    np.testing.assert_array_equal(hot.textures, hit.textures)
+    np.testing.assert_array_equal(hot.relevance, hit.relevance)
+    assert (hot.matches, hot.confidence, hot.tier) == (hit.matches, hit.confidence, Tier.STORED)
+    many = retriever.lookup_many([hit.key, photos / "b.png"], hit.matches)
+    np.testing.assert_array_equal(many[0].textures, hit.textures)
+    assert many[1].key != hit.key
+
+
+def test_every_form_of_an_image_is_the_same_image(retriever: Retriever, photos: Path) -> None:
+    path = photos / "a.png"
+    content = path.read_bytes()
+    forms = [path, str(path), content, ImageKey.of(content)]
+    hits = [retriever.lookup(form, "red kite") for form in forms]
+    assert {hit.key for hit in hits} == {ImageKey.of(content)}
+    assert {hit.tier for hit in hits} == {Tier.STORED}
+
+
+def test_a_pillow_image_is_computed_once(retriever: Retriever, photos: Path) -> None:
+    with Image.open(photos / "a.png") as image:
+        image.load()
+    first = retriever.lookup(image, "red kite")
+    again = retriever.lookup(image.copy(), "red kite")
+    assert (first.tier, first.saved, again.tier) == (Tier.COMPUTED, True, Tier.STORED)
+    stored = retriever.lookup(photos / "a.png", "red kite")
+    np.testing.assert_allclose(first.textures, stored.textures, atol=1e-6)
+
+
+def test_an_image_not_indexed_is_computed_saved_and_known_to_the_next_pass(
+    retriever: Retriever, photos: Path
+) -> None:
+    path = quarters(photos / "new.png", GREY, GREY, GREY, BLUE)
+    hit = retriever.lookup(path, "blue sea", top=1)
+    assert (hit.tier, hit.saved) == (Tier.COMPUTED, True)
+    row, column = peak(hit.channel("similarity"))
+    assert row >= 16
+    assert column >= 16
+    assert retriever.lookup(path, "blue sea", top=1).tier is Tier.STORED
+    # The other interests' maps are made by the pass; the image itself is not new to it.
+    assert retriever.catalogue.registry.image_size(hit.key) == (128, 96)
+
+
+def test_a_new_interest_is_computed_for_the_image_asked_about(retriever: Retriever, photos: Path) -> None:
+    retriever.catalogue.add_interest("grey stone")
+    hit = retriever.lookup(photos / "a.png", "grey stone", top=1)
+    assert hit.matches[0].interest.phrase == "grey stone"
+    assert (hit.tier, hit.saved) == (Tier.COMPUTED, True)
+    assert retriever.lookup(photos / "a.png", "grey stone", top=1).tier is Tier.STORED
+    assert retriever.lookup(photos / "b.png", "grey stone", top=1).tier is Tier.COMPUTED
+
+
+def test_a_question_no_interest_answers_is_seen_through_its_own_words(catalogue: Catalogue, photos: Path) -> None:
+    for interest in catalogue.interests():
+        if interest.phrase != "blue sea":
+            catalogue.remove_interest(interest.phrase)
+    retriever = Retriever(catalogue, encoder=TinyEncoder())
+    hit = retriever.lookup(photos / "a.png", "green umbrella")
+    assert (hit.confidence, hit.own_share, hit.tier) == (0.0, 1.0, Tier.COMPUTED)
+    assert peak(hit.channel("similarity"))[1] >= 16
+    np.testing.assert_array_equal(
+        hit.channel("similarity"), retriever.similarity(photos / "a.png", "green umbrella")
+    )
+    alone = Retriever(catalogue, encoder=TinyEncoder(), compute=True).lookup(hit.key, matches=hit.matches)
+    assert alone.own_share == 0.0
+
+
+def test_a_mix_is_in_proportion(catalogue: Catalogue, photos: Path) -> None:
+    retriever = Retriever(catalogue, encoder=TinyEncoder())
+    # One word of three is shared, so that the cosine lies between the two that stand for 0 and 1.
+    hit = retriever.lookup(photos / "a.png", "green boat harbour", top=1)
+    assert 0 < hit.own_share < 1
+    blend = retriever.lookup(hit.key, matches=hit.matches).channel("similarity")
+    own = retriever.similarity(photos / "a.png", "green boat harbour")
+    expected = (1 - hit.own_share) * blend + hit.own_share * own
+    np.testing.assert_allclose(hit.channel("similarity"), expected, atol=1e-6)
+
+
+@given(st.floats(0, 1))
+def test_own_share_is_the_stated_rule(confidence: float) -> None:
+    assert own_share(confidence) == max(0.0, 1 - 2 * confidence)
+
+
+def test_a_catalogue_without_interests_answers_from_the_question_alone(tmp_path: Path, photos: Path) -> None:
+    with Catalogue.create(tmp_path / "empty") as made:
+        hit = Retriever(made, encoder=TinyEncoder()).lookup(photos / "a.png", "red")
+        assert (hit.matches, hit.own_share, hit.tier) == ((), 1.0, Tier.COMPUTED)
+        assert peak(hit.channel("similarity")) < (16, 16)
+
+
+def test_similarity_of_any_phrase(retriever: Retriever, photos: Path) -> None:
+    stored = retriever.similarity(photos / "a.png", "  RED   kite ")
+    assert stored.shape == (32, 32)
+    assert peak(stored) < (16, 16)
+    computed = retriever.similarity(photos / "b.png", "red balloon")
+    assert computed.dtype == np.float32
+    assert peak(computed)[0] >= 16
+
+
+def test_without_the_encoder_only_what_is_stored_is_served(catalogue: Catalogue, photos: Path) -> None:
+    Retriever(catalogue, encoder=TinyEncoder()).embedding("green boat harbour")
+    retriever = Retriever(catalogue, compute=False)
+    hit = retriever.lookup(photos / "a.png", "green boat harbour")
+    assert (hit.tier, hit.own_share) == (Tier.STORED, 0.0)
+    assert hit.confidence < 0.5
+    with pytest.raises(RecordMissingError, match="never asked"):
+        retriever.lookup(photos / "a.png", "never asked")
+    with pytest.raises(RecordMissingError):
+        retriever.similarity(photos / "a.png", "red balloon")
+    with pytest.raises(RecordMissingError):
+        retriever.lookup(quarters(photos / "new.png", RED, RED, RED, GREY), matches=hit.matches)
+
+
+def test_a_catalogue_open_to_read_computes_and_does_not_save(catalogue: Catalogue, photos: Path) -> None:
+    path = catalogue.path
+    catalogue.close()
+    new = quarters(photos / "new.png", GREY, GREY, GREY, BLUE)
+    with Catalogue.open(path) as reading:
+        retriever = Retriever(reading, encoder=TinyEncoder())
+        for _ in range(2):
+            hit = retriever.lookup(new, "blue sea")
+            assert (hit.tier, hit.saved) == (Tier.COMPUTED, False)
+        assert reading.store.held(hit.key) is None
+
+
+def test_the_file_of_a_key_may_be_gone(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    (photos / "a.png").unlink()
+    assert retriever.lookup(hit.key, "red kite").tier is Tier.STORED
+    low = retriever.lookup(hit.key, "green boat harbour")
+    assert (low.own_share, low.tier) == (0.0, Tier.STORED)
+    retriever.catalogue.add_interest("grey stone")
+    fresh = Retriever(retriever.catalogue, encoder=TinyEncoder())
+    with pytest.raises(RecordMissingError, match=str(hit.key)):
+        fresh.lookup(hit.key, "grey stone", top=1)
+
+
+def test_what_cannot_be_asked(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    for bad in ({}, {"question": "red kite", "matches": hit.matches}, {"matches": ()}):
+        with pytest.raises(UsageError, match="a question, or the matches"):
+            retriever.lookup(photos / "a.png", **bad)  # type: ignore[arg-type]
+    with pytest.raises(ImageReadError, match=r"none\.png"):
+        retriever.lookup(photos / "none.png", "red kite")
+    with pytest.raises(UsageError, match="strategy 'best' is not known; expected one of: topk"):
+        retriever.allocate(hit, strategy="best")
+
+
+def test_channels_are_chosen_by_name(catalogue: Catalogue, photos: Path, tmp_path: Path) -> None:
+    retriever = Retriever(catalogue, channels="core13", encoder=TinyEncoder())
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    assert hit.textures.shape == (13, 32, 32)
+    np.testing.assert_allclose(hit.channel("y")[:, 0], (np.arange(32) + 0.5) / 32, rtol=1e-6)
+    with Catalogue.create(tmp_path / "small", groups=["appearance"]) as small:
+        with pytest.raises(ChannelNotHeldError, match="group 'saliency' is not enabled"):
+            Retriever(small, channels=["red", "saliency"])
+        assert Retriever(small, encoder=TinyEncoder()).lookup(photos / "a.png", "red").relevance.max() <= 1
+
+
+def test_allocate(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite", top=1)
+    allocation = retriever.allocate(hit, budget=200)
+    inside = ((allocation.positions < 16).all(axis=1)).mean()
+    assert len(allocation.indices) == 200
+    assert inside > 0.9
+
+
+def test_a_stored_lookup_loads_no_torch(catalogue: Catalogue, photos: Path) -> None:
+    Retriever(catalogue, encoder=TinyEncoder()).embedding("red kite")
+    path = catalogue.path
+    catalogue.close()
+    code = (
+        "import sys\n"
+        "from texcat.catalogue import Catalogue\n"
+        "from texcat.retrieval import Retriever\n"
+        "with Catalogue.open(sys.argv[1]) as catalogue:\n"
+        "    hit = Retriever(catalogue).lookup(sys.argv[2], 'red kite')\n"
+        "print(hit.tier, [name for name in ('torch', 'timm', 'open_clip', 'transformers') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(photos / "a.png")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "stored []\n"
