@@ -1,11 +1,12 @@
 """Where do maps light up? Pointing game and recall on labelled photos, and search by class name.
 
-    python benchmarks/quality.py [--encoder builtin] [--data ../shared/data/coco128] [--search ../shared/data/photos1000]
+    python benchmarks/quality.py [--encoder builtin] [--data FOLDER] [--search FOLDER | --no-search]
 
 For each photo and each category in it, the phrase is the category's name, and the map is the one that users
-get, 32x32. Boxes are fractions of the image; a box that is one of many of its category counts with the others.
+get, 32x32.
 
-- pointing (Zhang et al. 2016, "Top-down Neural Attention"): the centre of the map's highest cell lies in a box.
+- pointing (Zhang et al. 2016, "Top-down Neural Attention"): the centre of the map's highest cell lies in one
+  of the category's boxes.
 - small: the same, where the union of the category's boxes is under 10% of the image.
 - recall@200: part of the area of the boxes' union that the 200 highest of the 1,024 cells cover, cut exactly
   at the edges of cells.
@@ -31,8 +32,8 @@ import _report
 import numpy as np
 from numpy.typing import NDArray
 from texcat.catalogue.channels import ChannelSchema
-from texcat.catalogue.codec import dequantise, quantise
 from texcat.catalogue.grid import grid_channels, resize_plane
+from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import GRID
 from texcat.indexer.channels import WORKING_SIZE, ChannelInputs, base_channels
 from texcat.indexer.encoders import DenseEncoder, load_encoder
@@ -85,7 +86,7 @@ def main() -> None:
     if not given.no_search:
         found = search(encoder, given.search)
         result["search"] = found
-        lines += ["", f"Search by class name in {found['photos']} photos ({given.search.name}):", ""]
+        lines += ["", f"Search by class name in {given.search.name}:", ""]
         lines += ["| photos ranked by | recall@1 | recall@10 |", "|---|---|---|"]
         lines += [
             f"| {by} of the map | {found[by][0]:.3f} | {found[by][1]:.3f} |" for by in ("maximum", "mean")
@@ -244,7 +245,8 @@ def covered(boxes: Boxes, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDA
     """Whether each point (y[i], x[j]) lies in one of the boxes: [len(y), len(x)]."""
     left, top, right, bottom = boxes.T[:, :, None]
     in_x, in_y = (left <= x) & (x < right), (top <= y) & (y < bottom)
-    return np.any(in_y[:, :, None] & in_x[:, None, :], axis=0)
+    within: NDArray[np.bool_] = np.any(in_y[:, :, None] & in_x[:, None, :], axis=0)
+    return within
 
 
 def union_area(boxes: Boxes) -> NDArray[np.float64]:
@@ -284,7 +286,7 @@ def shown(figures: dict[str, float | None]) -> list[str]:
 # --- search ------------------------------------------------------------------------------------------------
 
 
-def search(encoder: DenseEncoder, folder: Path) -> dict[str, object]:
+def search(encoder: DenseEncoder, folder: Path) -> dict[str, tuple[float, float]]:
     """Recall of text-to-photo search: each photo's class name must find that photo among all of them."""
     photos = sorted(folder.glob("*.JPEG"))
     names = [photo.stem.partition("_")[2].replace("_", " ") for photo in photos]
@@ -295,7 +297,7 @@ def search(encoder: DenseEncoder, folder: Path) -> dict[str, object]:
         square = to_square(load_image(photo).image, encoder.input_size)
         maps = directions @ encode_squares(encoder, [square])[0].reshape(encoder.dim, -1)
         maxima[:, j], means[:, j] = maps.max(1), maps.mean(1)
-    return {"photos": len(photos), "maximum": recalls(maxima), "mean": recalls(means)}
+    return {"maximum": recalls(maxima), "mean": recalls(means)}
 
 
 def recalls(scores: NDArray[np.float32]) -> tuple[float, float]:

@@ -22,8 +22,9 @@ from .errors import (
     ReadOnlyError,
     UsageError,
 )
+from .format1 import upgrade_shards
 from .registry import Registry, sqlite_url
-from .settings import FILE_NAME, Settings, read_settings, sync_folder, write_settings
+from .settings import FILE_NAME, FORMAT_VERSION, Settings, read_settings, sync_folder, write_settings
 from .shards import LmdbTextureStore
 from .store import TextureStore
 from .types import Interest
@@ -56,6 +57,7 @@ class Catalogue:
         self.settings = read_settings(path)
         self._lock = _lock_writer(path) if self.writable else None
         try:
+            self._upgrade()
             url = self.settings.database or sqlite_url(path / REGISTRY_NAME)
             self.registry = Registry.open(url, read_only=not self.writable)
             self.store: TextureStore = self._open_store()
@@ -78,7 +80,7 @@ class Catalogue:
         Args:
             path: the folder. It appears whole, or not at all.
             encoder: ``builtin`` or ``open_clip:MODEL/PRETRAINED``; loaded when the first image is indexed.
-            groups: channel groups to hold. The interest group, and the edges it is derived with, always are.
+            groups: channel groups to hold. The interest group always is.
             shards: LMDB files to spread images over; as many processes can write at once.
             database: SQLAlchemy URL of an empty database; SQLite in the folder when empty.
 
@@ -91,7 +93,7 @@ class Catalogue:
             raise CatalogueExistsError(folder, _what_is_at(folder))
         if not 1 <= shards <= MAX_SHARDS:
             raise UsageError(f"shards must be from 1 to {MAX_SHARDS}, got {shards}")
-        chosen = ChannelSchema.of_groups((*groups, Group.EDGES, Group.INTEREST)).groups
+        chosen = ChannelSchema.of_groups((*groups, Group.INTEREST)).groups
         settings = Settings(encoder, tuple(str(group) for group in chosen), shards, database)
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f".{folder.name}.{os.urandom(6).hex()}")
@@ -196,6 +198,20 @@ class Catalogue:
         self.store.close()
         self.registry.close()
         self._unlock()
+
+    def _upgrade(self) -> None:
+        """Bring a catalogue of an earlier format to the present one. Goes on where it was interrupted."""
+        settings = self.settings
+        if settings.format == FORMAT_VERSION:
+            return
+        if not self.writable:
+            raise CatalogueError(
+                f"catalogue {self.path} has format {settings.format}; any command that writes to it, such as "
+                f"`texcat index`, brings it to format {FORMAT_VERSION}"
+            )
+        upgrade_shards(self.path / SHARDS_NAME, settings.shards, settings.schema, settings.fingerprint)
+        self.settings = replace(settings, format=FORMAT_VERSION)
+        write_settings(self.path, self.settings)
 
     def _open_store(self) -> LmdbTextureStore:
         return LmdbTextureStore(

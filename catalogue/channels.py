@@ -43,16 +43,28 @@ class Source(StrEnum):
     STORED = "stored"
     """Made from the image's pixels once, stored once per image."""
 
+    DERIVED = "derived"
+    """Follows from other channels, at look-up: cheaper to make again than to read."""
+
     GRID = "grid"
-    """The same for every image: made from the grid alone, never stored."""
+    """The same for every image: made from the grid alone."""
 
     INTEREST = "interest"
-    """Blended from interest maps, or derived from the blend, at look-up."""
+    """Blended from interest maps at look-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One named plane. `low` and `high` bound its values; infinite where the encoder sets the scale."""
+    """One named plane.
+
+    Attributes:
+        name: unique.
+        group: what it is enabled with.
+        low, high: bounds of its values; infinite where the encoder sets the scale.
+        kind: what may be done with its values.
+        source: where it comes from.
+        needs: channels that a derived one follows from.
+    """
 
     name: str
     group: Group
@@ -60,17 +72,22 @@ class Channel:
     high: float
     kind: Kind = Kind.CONTINUOUS
     source: Source = Source.STORED
+    needs: tuple[str, ...] = ()
 
 
 _INF = math.inf
 _A, _P, _E = Group.APPEARANCE, Group.POSITION, Group.EDGES
 _S, _C, _O, _I = Group.SALIENCY, Group.CLUSTERS, Group.OBJECTS, Group.INTEREST
 
+def _derived(name: str, group: Group, low: float, high: float, *needs: str) -> Channel:
+    return Channel(name, group, low, high, source=Source.DERIVED, needs=needs)
+
+
 CHANNELS: tuple[Channel, ...] = (
     Channel("red", _A, 0.0, 1.0),
     Channel("green", _A, 0.0, 1.0),
     Channel("blue", _A, 0.0, 1.0),
-    Channel("luminance", _A, 0.0, 1.0),
+    _derived("luminance", _A, 0.0, 1.0, "red", "green", "blue"),
     Channel("lightness", _A, 0.0, 100.0),
     Channel("green_red", _A, -128.0, 127.0),
     Channel("y", _P, 0.0, 1.0, source=Source.GRID),
@@ -79,21 +96,21 @@ CHANNELS: tuple[Channel, ...] = (
     Channel("edge_x", _E, -1.0, 1.0),
     Channel("edge_y", _E, -1.0, 1.0),
     Channel("edge_magnitude", _E, 0.0, 1.0),
-    Channel("edge_inverted", _E, 0.0, 1.0),
-    Channel("highpass", _E, -1.0, 1.0),
-    Channel("lowpass", _E, 0.0, 1.0),
+    _derived("edge_inverted", _E, 0.0, 1.0, "edge_magnitude"),
+    _derived("highpass", _E, -1.0, 1.0, "luminance", "lowpass"),
+    _derived("lowpass", _E, 0.0, 1.0, "luminance"),
     Channel("saliency_color", _S, 0.0, 1.0),
     Channel("saliency_intensity", _S, 0.0, 1.0),
     Channel("saliency_orientation", _S, 0.0, 1.0),
-    Channel("saliency", _S, 0.0, 1.0),
+    _derived("saliency", _S, 0.0, 1.0, "saliency_color", "saliency_intensity", "saliency_orientation"),
     Channel("cluster_id", _C, 0.0, 255.0, Kind.LABEL),
     Channel("color_variance", _C, 0.0, 1.0),
     Channel("distance_to_boundary", _C, 0.0, 1.0),
     Channel("object_id", _O, 0.0, 255.0, Kind.LABEL),
-    Channel("object_boundary", _O, 0.0, 1.0),
+    _derived("object_boundary", _O, 0.0, 1.0, "object_id"),
     Channel("similarity", _I, -_INF, _INF, source=Source.INTEREST),
-    Channel("interest_edges", _I, 0.0, 1.0, source=Source.INTEREST),
-    Channel("interest_saliency", _I, 0.0, 1.0, source=Source.INTEREST),
+    _derived("interest_edges", _I, 0.0, 1.0, "similarity", "edge_magnitude"),
+    _derived("interest_saliency", _I, 0.0, 1.0, "similarity"),
 )
 """Every channel that texcat makes, in the order of a full texture."""
 
@@ -156,8 +173,14 @@ class ChannelSchema:
 
     @property
     def stored(self) -> Self:
-        """The channels that are kept once per image, in order."""
-        return type(self)(tuple(c for c in self.channels if c.source is Source.STORED))
+        """The channels that are kept of an image to give these: each once, in the order of a full texture."""
+        needed, waiting = set[str](), list(self.names)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting.extend(_BY_NAME[name].needs)
+        return type(self)(tuple(c for c in CHANNELS if c.name in needed and c.source is Source.STORED))
 
     def index(self, name: str) -> int:
         """Position of the channel called `name`.

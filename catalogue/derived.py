@@ -1,29 +1,64 @@
-"""Channels that follow from the similarity of an interest, made at look-up.
+"""Channels that follow from others, made at look-up: the reference that the fast code is held to.
 
-Both read the *shape* of a similarity map: its scale is the encoder's own, so it is first brought to
-u in [0, 1] by its own minimum and maximum. How confident a map is must be read from ``similarity``.
+Those of the interest group read the *shape* of a similarity map: its scale is the encoder's own, so it is
+first brought to u in [0, 1] by its own minimum and maximum. How confident a map is must be read from
+``similarity``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .grid import Plane, gaussian_matrix
+from .grid import Plane, gaussian_matrix, resize_plane
 from .types import GRID
 
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of R', G', B' in luminance (Rec. ITU-R BT.601 luma, on gamma-encoded values)."""
+
+LOWPASS_SIGMA = 2.0
+"""Standard deviation, in cells of the grid, of the Gaussian that parts low from high frequencies."""
+
 CENTRE_SIGMA = 1.0
-"""Standard deviation of the centre, in cells."""
+"""Standard deviation of the centre, in cells of the grid."""
 
 SURROUND_SIGMA = 6.0
-"""Standard deviation of the surround, in cells: wide enough that a blob of the size at which encoders
-smooth (sigma = 2 cells) keeps 0.70 of its height, narrow enough to be local on 32 cells."""
+"""Standard deviation of the surround, in cells of the grid: wide enough that a blob of the size at which
+encoders smooth (sigma = 2 cells) keeps 0.70 of its height, narrow enough to be local on 32 cells."""
 
 _ROUNDING = 1e-6
 """A map whose span is below this part of its largest value is constant but for float32 rounding."""
 
-_CENTRE = gaussian_matrix(GRID, CENTRE_SIGMA).astype(np.float64)
-_SURROUND = gaussian_matrix(GRID, SURROUND_SIGMA).astype(np.float64)
+
+def derived_planes(stored: Mapping[str, Plane]) -> dict[str, Plane]:
+    """Base channels that follow from `stored` ones (name -> float32 [32, 32]), as far as it holds what they need.
+
+    - ``luminance = 0.299 red + 0.587 green + 0.114 blue``
+    - ``lowpass``: luminance smoothed by a Gaussian with sigma = 2 cells (`gaussian_matrix`);
+      ``highpass = luminance - lowpass``
+    - ``edge_inverted = 1 - edge_magnitude``: where the image is plain
+    - ``saliency``: mean of the three conspicuity maps
+    - ``object_boundary``: 1 where one of the four neighbours is of another object, else 0
+    """
+    planes: dict[str, Plane] = {}
+    if {"red", "green", "blue"} <= stored.keys():
+        red, green, blue = (
+            np.float32(w) * stored[n] for w, n in zip(LUMA, ("red", "green", "blue"), strict=True)
+        )
+        smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
+        planes["luminance"] = np.minimum(red + green + blue, np.float32(1))
+        planes["lowpass"] = np.minimum(smooth @ planes["luminance"] @ smooth.T, np.float32(1))
+        planes["highpass"] = planes["luminance"] - planes["lowpass"]
+    if "edge_magnitude" in stored:
+        planes["edge_inverted"] = 1 - stored["edge_magnitude"]
+    conspicuity = [stored[n] for n in stored if n.startswith("saliency_")]
+    if len(conspicuity) == 3:
+        planes["saliency"] = sum(conspicuity, start=np.zeros((GRID, GRID), np.float32)) / np.float32(3)
+    if "object_id" in stored:
+        planes["object_boundary"] = _boundary(stored["object_id"])
+    return planes
 
 
 def interest_edges(similarity: Plane, edge_magnitude: Plane) -> Plane:
@@ -37,27 +72,42 @@ def interest_edges(similarity: Plane, edge_magnitude: Plane) -> Plane:
         similarity: float32 [32, 32], finite, any scale.
         edge_magnitude: float32 [32, 32] in [0, 1].
     """
-    u = _to_unit(similarity)
+    u = to_unit(similarity)
     change = np.sqrt(_squared_gradient(u) / 2)
     return (edge_magnitude * (u + change - u * change)).astype(np.float32)
 
 
-def interest_saliency(similarity: Plane) -> Plane:
+def interest_saliency(blend: Plane) -> Plane:
     """Where the similarity stands out from what surrounds it: float32 [32, 32] in [0, 1].
 
     ``max(0, G1(u) - G6(u))`` with u the similarity brought to [0, 1] and G1, G6 Gaussians with standard
     deviations of 1 and 6 cells (`gaussian_matrix`): the on-centre difference of Itti, Koch and Niebur
-    (1998) at one scale. A constant similarity gives zeros.
-
-    Args:
-        similarity: float32 [32, 32], finite, any scale.
+    (1998) at one scale. It is made on the grid of the `blend`, [n, n] on any scale, with the deviations
+    measured in its cells, and enlarged. A constant similarity gives zeros.
     """
-    u = _to_unit(similarity)
-    contrast = _CENTRE @ u @ _CENTRE.T - _SURROUND @ u @ _SURROUND.T
-    return np.maximum(contrast, 0).astype(np.float32)
+    n = blend.shape[0]
+    u = to_unit(blend)
+    centre, surround = centre_surround(n)
+    contrast = centre @ u @ centre.T - surround @ u @ surround.T
+    return np.maximum(resize_plane(contrast.astype(np.float32), GRID), 0)
 
 
-def _to_unit(similarity: Plane) -> NDArray[np.float64]:
+def centre_surround(n: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Gaussians of centre and surround on a grid of n cells a side: float32 [n, n] each."""
+    scale = n / GRID
+    return gaussian_matrix(n, CENTRE_SIGMA * scale), gaussian_matrix(n, SURROUND_SIGMA * scale)
+
+
+def _boundary(labels: Plane) -> Plane:
+    boundary = np.zeros(labels.shape, bool)
+    for here, there in (((slice(1, None),), (slice(-1),)), ((slice(None), slice(1, None)), (slice(None), slice(-1)))):
+        differs = labels[here] != labels[there]
+        boundary[here] |= differs
+        boundary[there] |= differs
+    return boundary.astype(np.float32)
+
+
+def to_unit(similarity: Plane) -> NDArray[np.float64]:
     """``(similarity - min) / (max - min)``; zeros when the similarity is constant.
 
     In float64, where neither the span of the largest float32 values nor that of denormals is lost.

@@ -13,7 +13,8 @@ from .channels import ChannelSchema
 from .errors import CatalogueError, CatalogueMissingError, FormatVersionError
 
 FILE_NAME = "catalogue.toml"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READ = (1, FORMAT_VERSION)
 
 _TYPES: dict[str, type] = {
     "encoder": str,
@@ -72,7 +73,7 @@ def read_settings(folder: Path) -> Settings:
         raise CatalogueMissingError(folder) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CatalogueError(f"{path}: cannot be read ({error}); put it back from a copy") from error
-    if content.get("format") != FORMAT_VERSION:
+    if content.get("format") not in _READ:
         raise FormatVersionError(str(path), content.get("format"), FORMAT_VERSION)
     for name, kind in _TYPES.items():
         if not isinstance(content.get(name), kind):

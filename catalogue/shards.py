@@ -1,46 +1,23 @@
 """The texture store on disk: LMDB files, one writer at a time, any number of readers.
 
 The first four bytes of an image key choose its shard. In a shard, the key of an entry is the image key
-followed by a big-endian uint32: 0 for the base texture, else the id of an interest. So all that one look-up
-reads lies in neighbouring entries, and adding or removing an interest rewrites nothing else.
-
-The only module that imports lmdb. Facts that it rests on:
-
-- A commit is on the disk when it returns, and an interrupted one leaves no trace.
-- The memory map has a size. It is grown between transactions, never within one; a process that finds that
-  another has grown the file adopts the new size. No transaction of this process may be open meanwhile,
-  so each shard has a lock, held while one is.
-- An environment must not be used after a fork; that is an error here.
+followed by a big-endian uint32, the part: so all that one look-up reads lies in neighbouring entries, and
+adding an interest to an image rewrites one of them.
 """
 
 from __future__ import annotations
 
-import errno
+import logging
 import os
 import struct
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-import lmdb
-
 from . import codec
-from .errors import (
-    FormatVersionError,
-    RecordCorruptError,
-    RecordMissingError,
-    StoreError,
-    StoreFullError,
-    TexcatError,
-)
-from .store import Problem, StoreStats
+from .errors import RecordMissingError, StoreError, TexcatError
+from .lmdb_file import Entry, LmdbFile, Transaction
+from .store import Problem, StoreStats, interest_at, part_of, slot_of, stack
 from .types import KEY_BYTES, ImageKey, Planes, TextureRecord
-
-INITIAL_MAP_BYTES = 1 << 24
-MAX_READERS = 1024
-FULL_BELOW_BYTES = 1 << 24
-"""With less room than this on the disk, a write that is cut short means that the disk is full."""
 
 CHUNK = 512
 """Entries that a scan reads in one transaction: long ones would keep freed pages from being used again."""
@@ -48,17 +25,15 @@ CHUNK = 512
 _PART = struct.Struct(">I")
 _BASE = _PART.pack(0)
 _LAST = b"\xff" * _PART.size
-_FORMAT_LIB = 0  # LMDB 0.9's file format, which every LMDB tool reads
-_META_PAGES = 2
-
-_Entry = tuple[bytes, bytes]
+_SHARD = struct.Struct(">I")
+_log = logging.getLogger(__name__)
 
 
 class LmdbTextureStore:
     """A `TextureStore` in a folder of LMDB files.
 
     Args:
-        folder: holds one file a shard, ``0000.lmdb`` and so on; made when missing and not `read_only`.
+        folder: holds one file a shard; made when missing and not `read_only`.
         shards: how many; fixed for the life of the folder.
         fingerprint: of the encoder whose records these are; a record of another is an error.
         read_only: refuse changes. Works on a file system that cannot be written.
@@ -67,9 +42,16 @@ class LmdbTextureStore:
     def __init__(self, folder: Path, *, shards: int, fingerprint: str, read_only: bool = False) -> None:
         self.folder = folder
         self._tag = codec.fingerprint_tag(fingerprint)
+        self._stamp = codec.stamp(self._tag)
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
-        self._shards = [_Shard(folder / f"{number:04}.lmdb", read_only) for number in range(shards)]
+        self._files: list[LmdbFile] = []
+        try:
+            for number in range(shards):
+                self._files.append(LmdbFile(folder, f"{number:04}", read_only))
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, records: Iterable[TextureRecord]) -> None:
         batch = list(records)
@@ -77,289 +59,307 @@ class LmdbTextureStore:
         for record in batch:
             if record.key not in based and self.held(record.key) is None:
                 raise RecordMissingError(str(record.key))
-        entries: dict[_Shard, list[_Entry]] = {}
+        changes: dict[LmdbFile, list[TextureRecord]] = {}
         for record in batch:
-            entries.setdefault(self._shard(record.key), []).extend(self._entries(record))
-        for shard, items in entries.items():
-            shard.change(_put(items))
+            changes.setdefault(self._file(record.key), []).append(record)
+        for file, chosen in changes.items():
+            file.change(self._putting(chosen))
 
     def read(self, key: ImageKey, interests: Collection[int] | None = None) -> TextureRecord:
-        shard = self._shard(key)
-        with shard.view() as txn:
+        file = self._file(key)
+        with file.view() as txn:
             base = txn.get(key + _BASE)
-            if base is None:
+            parts = _parts(txn, key) if interests is None else sorted({part_of(i) for i in interests})
+            entries = {part: txn.get(key + _PART.pack(part)) for part in parts}
+        if base is None:
+            raise RecordMissingError(str(key))
+        planes = self._decode(key, 0, base)[1]
+        maps = {}
+        for part, value in entries.items():
+            if value is not None:
+                for interest, plane in self._maps(key, part, value).items():
+                    if interests is None or interest in interests:
+                        maps[interest] = plane
+        return TextureRecord(key, planes, maps)
+
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+        names = [key + _BASE]
+        for part in parts:
+            names.append(key + _PART.pack(part))
+        with self._file(key).buffers(names) as values:
+            if values[0] is None:
                 raise RecordMissingError(str(key))
-            if interests is None:
-                interests = _parts(txn, key)
-            maps = {i: value for i in sorted(interests) if (value := txn.get(key + _PART.pack(i))) is not None}
-        return TextureRecord(
-            key,
-            self._decode(key + _BASE, base),
-            {i: self._decode(key + _PART.pack(i), value) for i, value in maps.items()},
-        )
+            for place, value in enumerate(values):
+                if value is None:
+                    values[place] = codec.EMPTY
+                else:
+                    codec.check(value, names[place], self._stamp)
+            return b"".join(values)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
-        with self._shard(key).view() as txn:
-            if txn.get(key + _BASE) is None:
-                return None
-            return frozenset(_parts(txn, key))
+        with self._file(key).view() as txn:
+            entries = parts_of_image(txn, key)
+        interests: list[int] = []
+        based = False
+        for part, value in entries:
+            try:
+                slots, _ = self._decode(key, part, value)
+            except TexcatError as error:
+                _log.warning("%s", error)
+                continue
+            if part == 0:
+                based = True
+            else:
+                interests.extend(interest_at(part, slot) for slot in slots.tolist())
+        return frozenset(interests) if based else None
 
     def keys(self) -> Iterator[ImageKey]:
-        for shard in self._shards:
-            for chunk in _images(shard):
+        for file in self._files:
+            for chunk in images(file):
                 yield from chunk
 
     def scan(self, interest: int) -> Iterator[tuple[ImageKey, Planes]]:
-        part = _PART.pack(interest)
-        for shard in self._shards:
-            for chunk in _images(shard):
-                with shard.view() as txn:
-                    found = [(key, value) for key in chunk if (value := txn.get(key + part)) is not None]
-                for key, value in found:
-                    yield key, self._decode(key + part, value)
+        part = part_of(interest)
+        suffix, slot = _PART.pack(part), slot_of(interest)
+        for file in self._files:
+            for chunk in images(file):
+                with file.view() as txn:
+                    values = [txn.get(key + suffix) for key in chunk]
+                for key, value in zip(chunk, values, strict=True):
+                    if value is None:
+                        continue
+                    slots, planes = self._decode(key, part, value)
+                    (place,) = (slots == slot).nonzero()
+                    if len(place):
+                        yield key, _plane(planes, int(place[0]))
 
     def drop_interest(self, interest: int) -> int:
-        part = _PART.pack(interest)
+        part = part_of(interest)
         return sum(
-            shard.change(_delete([key + part for key in chunk]))
-            for shard in self._shards
-            for chunk in _images(shard)
+            file.change(self._dropping(chunk, part, interest))
+            for file in self._files
+            for chunk in images(file)
         )
 
     def delete(self, keys: Iterable[ImageKey]) -> int:
-        doomed: dict[_Shard, list[ImageKey]] = {}
+        doomed: dict[LmdbFile, list[ImageKey]] = {}
         for key in dict.fromkeys(keys):
-            doomed.setdefault(self._shard(key), []).append(key)
-        gone = 0
-        for shard, chosen in doomed.items():
-            with shard.view() as txn:
-                held = [key for key in chosen if txn.get(key + _BASE) is not None]
-                entries = [key + _PART.pack(part) for key in held for part in (0, *_parts(txn, key))]
-            shard.change(_delete(entries))
-            gone += len(held)
-        return gone
+            doomed.setdefault(self._file(key), []).append(key)
+        return sum(file.change(_deleting(chosen)) for file, chosen in doomed.items())
 
     def stats(self) -> StoreStats:
         images = base_bytes = 0
         maps: dict[int, int] = {}
         map_bytes: dict[int, int] = {}
-        for shard in self._shards:
-            for chunk in _entries(shard):
+        for file in self._files:
+            for chunk in _entries(file):
                 for key, value in chunk:
-                    (part,) = _PART.unpack(key[-_PART.size :])
+                    if len(key) != KEY_BYTES + _PART.size:
+                        continue  # `check` reports it
+                    (part,) = _PART.unpack(key[KEY_BYTES:])
                     if part == 0:
                         images += 1
                         base_bytes += len(value)
-                    else:
-                        maps[part] = maps.get(part, 0) + 1
-                        map_bytes[part] = map_bytes.get(part, 0) + len(value)
-        sizes = [shard.sizes() for shard in self._shards]
+                        continue
+                    slots, _ = codec.decode(value)
+                    for slot in slots.tolist():
+                        interest = interest_at(part, slot)
+                        maps[interest] = maps.get(interest, 0) + 1
+                        map_bytes[interest] = map_bytes.get(interest, 0) + len(value) // len(slots)
+        sizes = [file.sizes() for file in self._files]
         return StoreStats(
-            images, maps, base_bytes, map_bytes, sum(file for file, _ in sizes), sum(free for _, free in sizes)
+            images=images,
+            maps=maps,
+            base_bytes=base_bytes,
+            map_bytes=map_bytes,
+            file_bytes=sum(size.file_bytes for size in sizes),
+            free_bytes=sum(size.free_bytes for size in sizes),
+            readers=tuple(reader for size in sizes for reader in size.readers),
         )
 
     def check(self) -> Iterator[Problem]:
-        for shard in self._shards:
+        for file in self._files:
             try:
-                for chunk in _entries(shard):
+                for chunk in _entries(file):
                     for key, value in chunk:
-                        yield from self._check_entry(shard, key, value)
+                        yield from self._check_entry(file, key, value)
             except StoreError as error:
-                yield Problem(os.fspath(shard.path), str(error))
+                yield Problem(os.fspath(file.path), str(error))
+
+    def discard(self, problems: Iterable[Problem]) -> int:
+        """Remove the entries that `check` found problems with; how many there were."""
+        doomed: dict[str, set[bytes]] = {}
+        for problem in problems:
+            if problem.entry is not None:
+                doomed.setdefault(problem.where.partition("/")[0], set()).add(problem.entry)
+        return sum(
+            file.change(_deleting_entries(doomed[file.name])) for file in self._files if file.name in doomed
+        )
+
+    def compact(self) -> int:
+        """Rewrite every shard without its free pages; how many bytes that returned to the disk.
+
+        Readers that are open go on with the old file until they take notice, within a second. When it is
+        interrupted, each shard is either as it was or compacted.
+        """
+        return sum(file.compact() for file in self._files)
+
+    def copy(self, folder: Path) -> None:
+        """Copy every shard, each as of one moment, without free pages, into the empty folder `folder`."""
+        for file in self._files:
+            file.copy(folder)
 
     def close(self) -> None:
-        for shard in self._shards:
-            shard.close()
+        for file in self._files:
+            file.close()
 
-    def _check_entry(self, shard: _Shard, key: bytes, value: bytes) -> Iterator[Problem]:
-        where = f"{shard.path.name}/{key.hex()}"
-        if len(key) != KEY_BYTES + _PART.size:
-            yield Problem(where, f"its key has {len(key)} bytes, expected {KEY_BYTES + _PART.size}")
+    def _putting(self, records: Sequence[TextureRecord]) -> Callable[[Transaction], int]:
+        def action(txn: Transaction) -> int:
+            for record in records:
+                if record.base is not None:
+                    slots = range(len(record.base.values))
+                    value = codec.encode(slots, record.base, record.key + _BASE, self._tag)
+                    txn.put(record.key + _BASE, value)
+                parts: dict[int, dict[int, Planes]] = {}
+                for interest, planes in record.maps.items():
+                    parts.setdefault(part_of(interest), {})[interest] = planes
+                for part, maps in parts.items():
+                    old = txn.get(record.key + _PART.pack(part))
+                    self._put_maps(txn, record.key, part, {**self._sound_maps(record.key, part, old), **maps})
+            return len(records)
+
+        return action
+
+    def _dropping(self, keys: Sequence[ImageKey], part: int, interest: int) -> Callable[[Transaction], int]:
+        def action(txn: Transaction) -> int:
+            dropped = 0
+            for key in keys:
+                maps = self._sound_maps(key, part, txn.get(key + _PART.pack(part)))
+                if maps.pop(interest, None) is not None:
+                    self._put_maps(txn, key, part, maps)
+                    dropped += 1
+            return dropped
+
+        return action
+
+    def _put_maps(self, txn: Transaction, key: ImageKey, part: int, maps: dict[int, Planes]) -> None:
+        name = key + _PART.pack(part)
+        if not maps:
+            txn.delete(name)
             return
-        image = ImageKey(key[:KEY_BYTES])
-        if self._shard(image) is not shard:
-            yield Problem(where, "it is in the wrong shard", image)
+        # Maps of one size share a record; an encoder makes maps of one size only.
+        ordered = sorted(maps)
+        planes = stack([maps[interest] for interest in ordered])
+        slots = [slot_of(interest) for interest in ordered]
+        txn.put(name, codec.encode(slots, planes, name, self._tag))
+
+    def _sound_maps(self, key: ImageKey, part: int, value: bytes | None) -> dict[int, Planes]:
+        """Maps in a part that is about to be rewritten; none, with a warning, when it is damaged."""
+        if value is None:
+            return {}
         try:
-            self._decode(key, value)
+            return self._maps(key, part, value)
         except TexcatError as error:
-            yield Problem(where, str(error), image)
-        if key[KEY_BYTES:] != _BASE:
-            with shard.view() as txn:
-                if txn.get(image + _BASE) is None:
-                    yield Problem(where, "it is a map of an image that has no base texture", image)
+            _log.warning("%s; its maps are dropped", error)
+            return {}
 
-    def _shard(self, key: ImageKey) -> _Shard:
-        return self._shards[int.from_bytes(key[:4], "big") % len(self._shards)]
+    def _maps(self, key: ImageKey, part: int, value: bytes) -> dict[int, Planes]:
+        slots, planes = self._decode(key, part, value)
+        return {interest_at(part, slot): _plane(planes, place) for place, slot in enumerate(slots.tolist())}
 
-    def _entries(self, record: TextureRecord) -> Iterator[_Entry]:
-        parts = {0: record.base, **record.maps} if record.base is not None else record.maps
-        for part, planes in parts.items():
-            if planes is not None:
-                key = record.key + _PART.pack(part)
-                yield key, codec.encode(planes, key, self._tag)
+    def _decode(self, key: ImageKey, part: int, value: bytes) -> tuple[codec.Slots, Planes]:
+        codec.check(value, key + _PART.pack(part), self._stamp)
+        return codec.decode(value)
 
-    def _decode(self, key: bytes, value: bytes) -> Planes:
-        image, part = key[:KEY_BYTES].hex(), _PART.unpack(key[KEY_BYTES:])[0]
-        return codec.decode(value, key, self._tag, f"{image}/{f'interest {part}' if part else 'base'}")
-
-
-class _Shard:
-    """One LMDB file."""
-
-    def __init__(self, path: Path, read_only: bool) -> None:
-        self.path = path
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
-        file_bytes = path.stat().st_size if path.exists() else 0
-        with self._explained():
-            self._env = lmdb.open(
-                os.fspath(path),
-                subdir=False,
-                create=not read_only,
-                readonly=read_only,
-                # Without a lock file a reader is not known to the writer. That is right only where
-                # nobody can write: on a file system or in a folder that is read-only to us.
-                lock=not read_only or os.access(path.parent, os.W_OK),
-                map_size=max(INITIAL_MAP_BYTES, 2 * file_bytes),
-                max_readers=MAX_READERS,
-                readahead=False,
-                lib_version=_FORMAT_LIB,
-            )
-
-    @contextmanager
-    def view(self) -> Iterator[lmdb.Transaction]:
-        """A short read transaction."""
-        with self._lock, self._explained():
-            self._refuse_fork()
-            try:
-                txn = self._env.begin()
-            except lmdb.MapResizedError:
-                self._env.set_mapsize(0)
-                txn = self._env.begin()
-            with txn:
-                yield txn
-
-    def change(self, action: Callable[[lmdb.Transaction], int]) -> int:
-        """Run `action` in a write transaction, and commit. It runs again, from the start, after growth."""
-        with self._lock, self._explained():
-            self._refuse_fork()
-            while True:
-                try:
-                    with self._env.begin(write=True) as txn:
-                        return action(txn)
-                except lmdb.MapFullError:
-                    self._env.set_mapsize(2 * self._env.info()["map_size"])
-                except lmdb.MapResizedError:
-                    self._env.set_mapsize(0)
-
-    def sizes(self) -> tuple[int, int]:
-        """Bytes of the file on disk, and how many of them are in pages that are free."""
-        with self.view() as txn:
-            stat, info = txn.stat(None), self._env.info()
-        used = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + _META_PAGES
-        free = info["last_pgno"] + 1 - used
-        return self.path.stat().st_blocks * 512, max(0, free) * stat["psize"]
-
-    def close(self) -> None:
-        with self._lock:
-            self._env.close()
-
-    def _refuse_fork(self) -> None:
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"{self.path}: opened by process {self._pid}, used by its child {os.getpid()}; "
-                "open the catalogue again after the fork"
-            )
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what LMDB and the disk say into our errors."""
+    def _check_entry(self, file: LmdbFile, key: bytes, value: bytes) -> Iterator[Problem]:
+        where = f"{file.name}/{key.hex()}"
+        if len(key) != KEY_BYTES + _PART.size:
+            reason = f"its key has {len(key)} bytes, expected {KEY_BYTES + _PART.size}"
+            yield Problem(where, reason, entry=key)
+            return
+        image, (part,) = ImageKey(key[:KEY_BYTES]), _PART.unpack(key[KEY_BYTES:])
+        if self._file(image) is not file:
+            yield Problem(where, "it is in the wrong shard", image, key)
         try:
-            yield
-        except (lmdb.MapFullError, lmdb.MapResizedError):
-            raise
-        except lmdb.DiskError as error:
-            raise StoreFullError(self.path, str(error)) from error
-        except (lmdb.InvalidError, lmdb.VersionMismatchError) as error:
-            raise FormatVersionError(os.fspath(self.path), str(error), "an LMDB 0.9 file") from error
-        except (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError) as error:
-            raise RecordCorruptError(os.fspath(self.path), "sound LMDB pages", str(error)) from error
-        except lmdb.Error as error:
-            if "already open in this process" in str(error):
-                reason = "is open in this process already; use that object, or close it first"
-                raise StoreError(f"{self.path} {reason}") from error
-            # LMDB says EIO when a write is cut short, which is how most disks say that they are full.
-            if error.code == errno.EIO and _room_beside(self.path) < FULL_BELOW_BYTES:
-                raise StoreFullError(self.path, str(error)) from error
-            raise StoreError(f"{self.path}: {error}; is the disk sound, or its quota used up?") from error
-        except OSError as error:
-            raise StoreError(f"{self.path}: {error}") from error
+            self._decode(image, part, value)
+        except TexcatError as error:
+            yield Problem(where, str(error), image, key)
+        if part != 0:
+            with file.view() as txn:
+                if txn.get(image + _BASE) is None:
+                    yield Problem(where, "it holds maps of an image that has no base texture", image, key)
+
+    def _file(self, key: ImageKey) -> LmdbFile:
+        return self._files[_SHARD.unpack_from(key)[0] % len(self._files)]
 
 
-def _room_beside(path: Path) -> int:
-    system = os.statvfs(path.parent)
-    return system.f_bavail * system.f_frsize
+def _plane(planes: Planes, place: int) -> Planes:
+    chosen = slice(place, place + 1)
+    return Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen])
 
 
-def _put(entries: Sequence[_Entry]) -> Callable[[lmdb.Transaction], int]:
-    def action(txn: lmdb.Transaction) -> int:
-        for key, value in entries:
-            txn.put(key, value)
-        return len(entries)
-
-    return action
+def _parts(txn: Transaction, key: ImageKey) -> list[int]:
+    """Parts of an image that hold maps."""
+    return [part for part, _ in parts_of_image(txn, key) if part != 0]
 
 
-def _delete(keys: Sequence[bytes]) -> Callable[[lmdb.Transaction], int]:
-    def action(txn: lmdb.Transaction) -> int:
-        return sum(txn.delete(key) for key in keys)
-
-    return action
-
-
-def _parts(txn: lmdb.Transaction, key: ImageKey) -> list[int]:
-    """Ids of the interests held for one image."""
-    parts = []
+def parts_of_image(txn: Transaction, key: ImageKey) -> list[tuple[int, bytes]]:
+    """Every part of an image, with its record."""
+    found = []
     cursor = txn.cursor()
-    found = cursor.set_range(key + _PART.pack(1))
-    while found and (entry := cursor.key())[:KEY_BYTES] == key:
-        parts.append(_PART.unpack(entry[KEY_BYTES:])[0])
-        found = cursor.next()
-    return parts
+    more = cursor.set_range(key)
+    while more and (name := cursor.key())[:KEY_BYTES] == key:
+        found.append((_PART.unpack(name[KEY_BYTES:])[0], cursor.value()))
+        more = cursor.next()
+    return found
 
 
-def _images(shard: _Shard) -> Iterator[list[ImageKey]]:
+def _deleting(keys: Sequence[ImageKey]) -> Callable[[Transaction], int]:
+    def action(txn: Transaction) -> int:
+        gone = 0
+        for key in keys:
+            gone += txn.get(key + _BASE) is not None
+            for part, _ in parts_of_image(txn, key):
+                txn.delete(key + _PART.pack(part))
+        return gone
+
+    return action
+
+
+def _deleting_entries(names: Collection[bytes]) -> Callable[[Transaction], int]:
+    return lambda txn: sum(txn.delete(name) for name in names)
+
+
+def images(file: LmdbFile) -> Iterator[list[ImageKey]]:
     """Keys of the images of a shard, a chunk a transaction."""
     start: bytes = b"\0"
-    while True:
+    more = True
+    while more:
         chunk: list[ImageKey] = []
-        with shard.view() as txn:
+        with file.view() as txn:
             cursor = txn.cursor()
-            found = cursor.set_range(start)
-            while found and len(chunk) < CHUNK:
-                image, part = cursor.key()[:KEY_BYTES], cursor.key()[KEY_BYTES:]
-                if part == _BASE:
-                    chunk.append(ImageKey(image))
-                start = image + _LAST
-                found = cursor.set_range(start)
+            more = cursor.set_range(start)
+            while more and len(chunk) < CHUNK:
+                name = cursor.key()
+                if name[KEY_BYTES:] == _BASE:
+                    chunk.append(ImageKey(name[:KEY_BYTES]))
+                start = name[:KEY_BYTES] + _LAST
+                more = cursor.set_range(start)
         if chunk:
             yield chunk
-        if not found:
-            return
 
 
-def _entries(shard: _Shard) -> Iterator[list[_Entry]]:
+def _entries(file: LmdbFile) -> Iterator[list[Entry]]:
     """All entries of a shard, a chunk a transaction."""
     start: bytes = b"\0"
     while True:
-        with shard.view() as txn:
+        with file.view() as txn:
             cursor = txn.cursor()
             chunk = []
-            if cursor.set_range(start):
-                for key, value in cursor:
-                    if len(chunk) == CHUNK:
-                        break
-                    chunk.append((key, value))
+            more = cursor.set_range(start)
+            while more and len(chunk) < CHUNK:
+                chunk.append((cursor.key(), cursor.value()))
+                more = cursor.next()
         if not chunk:
             return
         yield chunk

@@ -2,21 +2,78 @@
 
 A store holds, for each image, one base texture and any number of interest maps. `LmdbTextureStore` in
 `shards.py` keeps them on disk; `MemoryTextureStore` here is the model that it is tested against.
+
+Both give a look-up its bytes in one form, records as `codec` describes them: part 0 of an image is its base,
+and part p >= 1 holds the maps of interests 15 (p - 1) + 1 to 15 p, as far as there are any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from .errors import RecordMissingError
+import numpy as np
+
+from . import codec
+from .errors import RecordMissingError, UsageError
 from .types import ImageKey, Planes, TextureRecord
+
+
+GROUP = 15
+"""Interests whose maps share a record: with their table, 15 maps of 16x16 fill one page of LMDB, and 15 of
+32x32 fill four. Adding an interest to an image rewrites one such record, a look-up of three reads at most three."""
+
+
+def part_of(interest: int) -> int:
+    """Part of an image that holds the map of `interest` (>= 1)."""
+    return 1 + (interest - 1) // GROUP
+
+
+def slot_of(interest: int) -> int:
+    """Slot of `interest` within its part."""
+    return (interest - 1) % GROUP
+
+
+def interest_at(part: int, slot: int) -> int:
+    """The interest whose map lies in `slot` of `part`: the inverse of `part_of` and `slot_of`."""
+    return (part - 1) * GROUP + slot + 1
+
+
+def stack(planes: Sequence[Planes]) -> Planes:
+    """Planes [1, h, w] of one size as one [N, h, w].
+
+    Raises:
+        UsageError: they are of several sizes.
+    """
+    sizes = {p.values.shape[1:] for p in planes}
+    if len(sizes) > 1:
+        raise UsageError(f"a store holds maps of one size, got {', '.join(map(str, sorted(sizes)))}")
+    return Planes(*(np.concatenate([getattr(p, name) for p in planes]) for name in ("values", "low", "high")))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A process that has a file open to read; `pinned` while a transaction of its keeps pages from reuse."""
+
+    file: str
+    pid: int
+    pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Sizes of a store: counts of records, and bytes of their values and of the files on disk."""
+    """Sizes of a store.
+
+    Attributes:
+        images: how many are held.
+        maps: how many maps of each interest.
+        base_bytes: bytes of base records.
+        map_bytes: bytes of the maps of each interest.
+        file_bytes: bytes of the files on the disk.
+        free_bytes: bytes of the files that hold nothing; `compact` returns them.
+        readers: who reads the files.
+    """
 
     images: int
     maps: dict[int, int]
@@ -24,25 +81,34 @@ class StoreStats:
     map_bytes: dict[int, int]
     file_bytes: int
     free_bytes: int
+    readers: tuple[Reader, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that `check` found wrong: where, what, and the image whose record it is (if known)."""
+    """Something that `check` found wrong.
+
+    Attributes:
+        where: file and entry.
+        reason: what is wrong.
+        key: image whose record it is, if that is known.
+        entry: key of the entry in its file, if it is about one.
+    """
 
     where: str
     reason: str
     key: ImageKey | None = None
+    entry: bytes | None = None
 
 
 class TextureStore(Protocol):
     """A map from image keys to textures."""
 
     def write(self, records: Iterable[TextureRecord]) -> None:
-        """Add or replace the parts that `records` give; parts that they leave out stay as they are.
+        """Add or replace what `records` give; what they leave out stays as it is.
 
         When it returns, all is on the disk. Whatever happens before, each image is either as it was or as
-        its record says, never between.
+        its record says, never between. Maps are planes [1, h, w], all of a store of one size.
 
         Raises:
             RecordMissingError: a record gives maps alone, of an image that has no base. Nothing is written.
@@ -59,8 +125,18 @@ class TextureStore(Protocol):
         """
         ...
 
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+        """Sound records for a look-up, one after the other: the base, then each of `parts`.
+
+        `codec.EMPTY` stands for a part that is not there.
+
+        Raises:
+            RecordMissingError, RecordCorruptError, FingerprintMismatchError: as `read`.
+        """
+        ...
+
     def held(self, key: ImageKey) -> frozenset[int] | None:
-        """Interests whose map is held for an image; None when the image is not held."""
+        """Interests whose map is held, sound, for an image; None when its base is not."""
         ...
 
     def keys(self) -> Iterator[ImageKey]:
@@ -116,6 +192,18 @@ class MemoryTextureStore:
         base, maps = self._records[key]
         wanted = maps if interests is None else interests
         return TextureRecord(key, base, {i: maps[i] for i in sorted(wanted) if i in maps})
+
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+        record = self.read(key)
+        assert record.base is not None
+        name, tag = key + bytes(4), bytes(codec.TAG_BYTES)
+        found = [codec.encode(range(len(record.base.values)), record.base, name, tag)]
+        for part in parts:
+            maps = {slot_of(i): planes for i, planes in sorted(record.maps.items()) if part_of(i) == part}
+            found.append(
+                codec.encode(list(maps), stack(list(maps.values())), name, tag) if maps else codec.EMPTY
+            )
+        return b"".join(found)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         return frozenset(self._records[key][1]) if key in self._records else None

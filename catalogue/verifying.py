@@ -54,7 +54,7 @@ def _files_without_record(catalogue: Catalogue) -> Iterator[Problem]:
 
 
 def _unknown_images(catalogue: Catalogue) -> Iterator[Problem]:
-    for key in catalogue.store.keys():  # noqa: SIM118  # a store is no mapping
+    for key in catalogue.store.keys():
         if catalogue.registry.image_size(key) is None:
             yield Problem(
                 f"image {key}",

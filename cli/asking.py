@@ -35,7 +35,9 @@ PictureOption = Annotated[
 
 def lookup(
     image: ImageArgument,
-    question: Annotated[str | None, typer.Argument(help="In words; or name interests instead.")] = None,
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="In words; or name interests.")
+    ] = None,
     *,
     interest: Annotated[
         list[str] | None, typer.Option(metavar="PHRASE", help="Blend this interest; may be given again.")
@@ -90,7 +92,7 @@ def lookup(
 
 def query(
     image: ImageArgument,
-    question: Annotated[str, typer.Argument(help="In words.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="In words.")],
     *,
     budget: Annotated[int, typer.Option(min=1, max=1024, help="Visual tokens to spend.")] = 200,
     strategy: Annotated[str, typer.Option(help="How to spend them: topk.")] = "topk",

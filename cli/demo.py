@@ -16,7 +16,7 @@ from .output import count, out, print_json, printable, table, writing
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..catalogue import Catalogue, IndexReport
+    from ..catalogue import IndexReport
     from ..retrieval import Retriever
 
 PHOTOS = (
@@ -54,6 +54,8 @@ def demo(
 ) -> None:
     """Index sample photos under ten interests, ask five questions, and draw the answers. Needs no network."""
     from ..catalogue import Catalogue
+    from ..indexer import index_corpus
+    from ..indexer.encoders import load_encoder
     from ..retrieval import Retriever
 
     photos = _photos()
@@ -61,8 +63,13 @@ def demo(
         folder.mkdir(parents=True, exist_ok=True)
     place = folder / "catalogue"
     with Catalogue.open(place, "w") if place.exists() else Catalogue.create(place) as catalogue:
-        report = _index(catalogue, photos, shown=not as_json)
-        retriever = Retriever(catalogue)
+        with progress_bar("indexing", shown=not as_json) as on_progress:
+            encoder = load_encoder(catalogue.settings.encoder)
+            for phrase in INTERESTS:
+                catalogue.add_interest(phrase)
+            paths = [photos / name for name in PHOTOS]
+            report = index_corpus(catalogue, paths, encoder=encoder, on_progress=on_progress)
+        retriever = Retriever(catalogue, encoder=encoder)
         answers = [
             _ask(retriever, photos / name, question, folder / f"question-{number}.png")
             for number, (name, question) in enumerate(QUESTIONS, 1)
@@ -96,15 +103,6 @@ def _photos() -> Path:
     if folder is None or not all((folder / name).is_file() for name in PHOTOS):
         raise CatalogueError("the demo's photos come with scikit-image: `pip install scikit-image`")
     return folder
-
-
-def _index(catalogue: Catalogue, photos: Path, *, shown: bool) -> IndexReport:
-    from ..indexer import index_corpus
-
-    for phrase in INTERESTS:
-        catalogue.add_interest(phrase)
-    with progress_bar("indexing", shown=shown) as on_progress:
-        return index_corpus(catalogue, [photos / name for name in PHOTOS], on_progress=on_progress)
 
 
 def _ask(retriever: Retriever, path: Path, question: str, picture: Path) -> Answer:

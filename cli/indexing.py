@@ -19,7 +19,7 @@ SHOWN_SKIPPED = 20
 
 def index(
     folders: Annotated[
-        list[str], typer.Argument(metavar="FOLDER...", help="Folders, searched to the bottom, or files.")
+        list[str], typer.Argument(metavar="FOLDER", help="Folders, searched to the bottom, or files.")
     ],
     *,
     device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What you look for in your images.", no_args_is_help=True)
 
 PhrasesArgument = Annotated[
-    list[str], typer.Argument(metavar="PHRASE...", help="A few words, in any language; quote each phrase.")
+    list[str], typer.Argument(metavar="PHRASE", help="A few words, in any language; quote each phrase.")
 ]
 
 

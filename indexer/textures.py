@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema, Kind
-from ..catalogue.codec import quantise
+from ..catalogue.quantise import quantise
 from ..catalogue.grid import resize_plane
 from ..catalogue.types import ImageKey, InterestVectors, Planes, TextureRecord
 from .channels import WORKING_SIZE, ChannelInputs, base_channels

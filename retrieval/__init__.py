@@ -4,7 +4,7 @@ from .allocation import ALLOCATORS, Allocation, Allocator, TopKAllocator
 from .matcher import Matcher
 from .relevance import relevance
 from .retriever import Retriever
-from .types import Lookup, Match, Tier, Timings
+from .types import Lookup, Match, Matches, Tier, Timings
 
 __all__ = [
     "ALLOCATORS",
@@ -13,6 +13,7 @@ __all__ = [
     "Lookup",
     "Match",
     "Matcher",
+    "Matches",
     "Retriever",
     "Tier",
     "Timings",

@@ -1,4 +1,7 @@
-"""From stored planes and matched interests to one texture."""
+"""From stored planes and matched interests to one texture: the rules, in numpy.
+
+A look-up takes the fast way through `kernels`, which tests hold equal to this.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema
-from ..catalogue.codec import dequantise
-from ..catalogue.derived import interest_edges, interest_saliency
+from ..catalogue.quantise import dequantise
+from ..catalogue.derived import derived_planes, interest_edges, interest_saliency
 from ..catalogue.grid import grid_channels, resize_plane
 from ..catalogue.types import GRID, Planes
 from .types import Match
@@ -28,30 +31,33 @@ def own_share(confidence: float) -> float:
 
 
 def blend_maps(maps: Mapping[int, Planes], matches: Sequence[Match]) -> NDArray[np.float32]:
-    """Weighted sum of interest maps: float32 [32, 32], on the encoder's scale.
+    """Weighted sum of interest maps, on the grid and the scale that they are stored on: float32 [n, n].
 
-    Maps are summed on the grid they are stored on, and enlarged once. `maps` holds a plane [1, h, w] for
-    each match; all have one size.
+    `maps` holds a plane [1, n, n] for each match. The reference for `kernels.add_map`.
     """
     total = sum(match.weight * dequantise(maps[match.interest.id])[0] for match in matches)
-    return resize_plane(np.asarray(total, np.float32), GRID)
+    return np.asarray(total, np.float32)
 
 
 def texture_planes(
-    held: ChannelSchema, base: Planes, similarity: NDArray[np.float32]
+    held: ChannelSchema, base: Planes, blend: NDArray[np.float32]
 ) -> dict[str, NDArray[np.float32]]:
     """Every channel of a catalogue for one image: name -> float32 [32, 32].
 
+    The reference for `kernels.Assembler`.
+
     Args:
-        held: channels of the catalogue, the edges and interest groups among them.
+        held: channels of the catalogue.
         base: base texture of the image: the stored channels of `held`, in order.
-        similarity: blended map [32, 32].
+        blend: similarity on the maps' own grid, [n, n].
     """
-    planes = dict(zip(held.stored.names, dequantise(base), strict=True))
+    stored = dict(zip(held.stored.names, dequantise(base), strict=True))
+    similarity = resize_plane(blend, GRID)
     return {
-        **planes,
+        **stored,
+        **derived_planes(stored),
         **grid_channels(),
         "similarity": similarity,
-        "interest_edges": interest_edges(similarity, planes["edge_magnitude"]),
-        "interest_saliency": interest_saliency(similarity),
+        "interest_edges": interest_edges(similarity, stored["edge_magnitude"]),
+        "interest_saliency": interest_saliency(blend),
     }

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.grid import resize_plane
-from ..catalogue.types import GRID, ImageKey, InterestVectors, TextureRecord
+from ..catalogue.types import ImageKey, InterestVectors, TextureRecord
 from ..indexer.encoders import DenseEncoder, load_encoder
 from ..indexer.indexing import adopt_encoder, ensure_vectors
 from ..indexer.textures import Features, TextureMaker
@@ -82,9 +81,8 @@ class Computer:
         return record
 
     def map(self, source: Source, phrase: str) -> NDArray[np.float32]:
-        """Raw map of any phrase in an image: float32 [32, 32], on the encoder's scale."""
-        made = self._maker({}).map(self._direction(phrase), self._features_of(source))
-        return resize_plane(made, GRID)
+        """Raw map of any phrase in an image, on the grid and the scale of the encoder's maps: float32 [n, n]."""
+        return self._maker({}).map(self._direction(phrase), self._features_of(source))
 
     def _maker(self, vectors: dict[int, InterestVectors]) -> TextureMaker:
         return TextureMaker(self.encoder, self._catalogue.schema, vectors)

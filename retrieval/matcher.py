@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..catalogue.errors import UsageError
 from ..catalogue.types import Interest
-from .types import Match
+from .types import Match, Matches
 
 TEMPERATURE = 0.1
 """Weights fall by a factor e for each 0.1 of cosine: the temperature of the encoders' own class weights."""
@@ -42,7 +42,7 @@ class Matcher:
             self._index = faiss.IndexFlatIP(vectors.shape[1])
             self._index.add(vectors.astype(np.float32))
 
-    def match(self, question: NDArray[np.float32], top: int) -> tuple[Match, ...]:
+    def match(self, question: NDArray[np.float32], top: int) -> Matches:
         """The `top` interests nearest to a question embedding [d_text], the heaviest first.
 
         The weight of interest i is ``w_i exp(cos_i / 0.1)``, divided by the sum over those chosen, with w_i
@@ -54,7 +54,7 @@ class Matcher:
         if top < 1:
             raise UsageError(f"top must be at least 1, got {top}")
         if self._index is None:
-            return ()
+            return Matches()
         count = min(top, len(self._interests))
         cosines, places = self._index.search(question[None].astype(np.float32), count)
         chosen = [self._interests[place] for place in places[0]]
@@ -66,9 +66,8 @@ class Matcher:
             Match(interest, float(cosine), float(weight))
             for interest, cosine, weight in zip(chosen, similarity, weights, strict=True)
         ]
-        return tuple(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
+        return Matches(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
 
-    def confidence(self, matches: Sequence[Match]) -> float:
+    def confidence(self, matches: Matches) -> float:
         """How well the best of `matches` answers the question: 0 at `low`, 1 at `high`, linear between."""
-        best = max((match.similarity for match in matches), default=-1.0)
-        return float(np.clip((best - self._low) / (self._high - self._low), 0, 1))
+        return min(1.0, max(0.0, (matches.best - self._low) / (self._high - self._low)))

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.errors import UnknownInterestError, UsageError
 from ..catalogue.types import Interest
-from .types import Lookup, Match
+from .types import Lookup, Match, Matches
 
 OWN_WORDS = "its own words"
-SHOWN_SHARE = 0.005
+SHOWN_SHARE = 0.05
 
 
-def named_matches(catalogue: Catalogue, phrases: Sequence[str]) -> tuple[Match, ...]:
+def named_matches(catalogue: Catalogue, phrases: Sequence[str]) -> Matches:
     """Matches for `Retriever.lookup` of the interests with these phrases, in any of their spellings.
 
     Each has similarity 1, and its share of their weights; the heaviest is first.
@@ -33,13 +33,13 @@ def named_matches(catalogue: Catalogue, phrases: Sequence[str]) -> tuple[Match, 
     if total <= 0:
         raise UsageError(f"name at least one interest with a weight above 0, got {list(phrases)}")
     matches = [Match(interest, 1.0, interest.weight / total) for interest in interests.values()]
-    return tuple(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
+    return Matches(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
 
 
 def shares(hit: Lookup) -> list[tuple[str, float]]:
     """What the similarity of a look-up is made of, for people: names and parts in [0, 1], the largest first.
 
-    The question's own map is called `OWN_WORDS`. Parts below half a percent are left out.
+    The question's own map is called `OWN_WORDS`. Parts below `SHOWN_SHARE` are left out.
     """
     parts = [(match.interest.phrase, (1 - hit.own_share) * match.weight) for match in hit.matches]
     parts.append((OWN_WORDS, hit.own_share))

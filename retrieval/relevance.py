@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..catalogue.derived import to_unit
+
 SIMILARITY_WEIGHT = 0.8
 EDGE_WEIGHT = 0.1
 SALIENCY_WEIGHT = 0.1
@@ -20,14 +22,5 @@ def relevance(similarity: Plane, edges: Plane | None, saliency: Plane | None) ->
     """
     parts = [(SIMILARITY_WEIGHT, similarity), (EDGE_WEIGHT, edges), (SALIENCY_WEIGHT, saliency)]
     held = [(weight, plane) for weight, plane in parts if plane is not None]
-    total = sum(weight * _unit(plane) for weight, plane in held)
+    total = sum(weight * to_unit(plane) for weight, plane in held)
     return np.asarray(total / sum(weight for weight, _ in held), np.float32)
-
-
-def _unit(plane: Plane) -> Plane:
-    """`plane` brought to [0, 1] by its minimum and maximum; zeros where it is constant."""
-    low, high = float(plane.min()), float(plane.max())
-    if high <= low:
-        return np.zeros_like(plane)
-    unit: Plane = (plane - low) * np.float32(1 / (high - low))
-    return unit

@@ -9,22 +9,24 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from ..catalogue import codec
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.codec import dequantise
 from ..catalogue.errors import ImageReadError, RecordMissingError, UsageError
 from ..catalogue.grid import resize_plane
+from ..catalogue.quantise import dequantise
 from ..catalogue.types import GRID, ImageKey, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import ALLOCATORS, Allocation
-from .blending import blend_maps, own_share, texture_planes
+from .blending import own_share
 from .computing import Computer
+from .kernels import Assembler, side_of_maps
 from .matcher import Matcher
-from .relevance import relevance
 from .sources import ImageLike, Source, find_source
-from .types import Lookup, Match, Tier, Timings
+from .types import Lookup, Match, Matches, Tier, Timings
 
 CACHED_QUESTIONS = 4096
 
+Bytes = NDArray[np.uint8]
 Plane = NDArray[np.float32]
 
 
@@ -56,7 +58,10 @@ class Retriever:
     ) -> None:
         self.catalogue = catalogue
         self._held = catalogue.schema
-        self._channels = (self._held if channels is None else self._held.select(channels)).names
+        self._channels = self._held if channels is None else self._held.select(channels)
+        self._names = self._channels.names
+        self._assemblers: dict[int, Assembler] = {}
+        self._side: int | None = None
         self._computer = Computer(catalogue, device, encoder) if compute else None
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._matcher: Matcher | None = None
@@ -88,30 +93,31 @@ class Retriever:
         started = perf_counter()
         matcher = self._matching()
         if question is not None and matches is None:
-            matches = matcher.match(self.embedding(question), top)
-        elif question is not None or not matches:
+            found = matcher.match(self.embedding(question), top)
+        elif question is None and matches:
+            found = matches if isinstance(matches, Matches) else Matches(matches)
+        else:
             raise UsageError("give a look-up a question, or the matches of an earlier one")
-        confidence = matcher.confidence(matches)
+        confidence = matcher.confidence(found)
         matched = perf_counter()
 
         source = find_source(image, self.catalogue.registry)
-        record, computed = self._record(source, matches)
-        own = None if question is None else self._own_map(source, question, matches, confidence)
+        records, blend, computed = self._stored(source, found)
+        own = None if question is None else self._own_map(source, question, found, confidence)
         read = perf_counter()
 
-        share = 0.0 if own is None else own_share(confidence) if matches else 1.0
-        similarity = self._similarity(record, matches, own, share)
-        assert record.base is not None
-        planes = texture_planes(self._held, record.base, similarity)
-        textures = np.stack([planes[name] for name in self._channels])
-        scores = relevance(similarity, planes["edge_magnitude"], planes.get("saliency"))
+        share = 0.0 if own is None else own_share(confidence) if found else 1.0
+        if own is not None:
+            blend = own if blend is None else np.asarray((1 - share) * blend + share * own, np.float32)
+        assert blend is not None  # there are matches, or there is the question's own map
+        textures, scores = self._assembler(len(blend)).assemble(records, blend)
         blended = perf_counter()
 
         return Lookup(
             key=source.key,
             textures=textures,
-            channels=self._channels,
-            matches=tuple(matches),
+            channels=self._names,
+            matches=found,
             tier=Tier.COMPUTED if computed or own is not None else Tier.STORED,
             confidence=confidence,
             own_share=share,
@@ -139,7 +145,7 @@ class Retriever:
         if interest is not None and held is not None and interest.id in held:
             planes = self.catalogue.store.read(source.key, [interest.id]).maps[interest.id]
             return resize_plane(dequantise(planes)[0], GRID)
-        return self._computing(source.key).map(source, phrase)
+        return resize_plane(self._computing(source.key).map(source, phrase), GRID)
 
     def allocate(self, hit: Lookup, budget: int = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
@@ -188,18 +194,39 @@ class Retriever:
             self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high)
         return self._matcher
 
-    def _record(self, source: Source, matches: Sequence[Match]) -> tuple[TextureRecord, bool]:
-        """Record with base and the maps of `matches`, and whether a part of it was computed."""
-        wanted = [match.interest.id for match in matches]
+    def _stored(self, source: Source, matches: Matches) -> tuple[Bytes, Plane | None, bool]:
+        """Records that start with the base, blend of the maps of `matches`, and whether any was computed.
+
+        The blend is on the maps' own grid; None when there are no matches.
+        """
+        key = source.key
         try:
-            stored = self.catalogue.store.read(source.key, wanted)
+            found = self.catalogue.store.fetch(key, matches.parts)
         except RecordMissingError:
-            return self._computing(source.key).record(source, wanted, base=True), True
-        lacking = [interest for interest in wanted if interest not in stored.maps]
+            made = self._computing(key).record(source, [m.interest.id for m in matches], base=True)
+            assert made.base is not None
+            base = codec.encode(range(len(made.base.values)), made.base, key, bytes(codec.TAG_BYTES))
+            return np.frombuffer(base, np.uint8), _blend_made(made, matches), True
+        records = np.frombuffer(found, np.uint8)
+        if not matches:
+            return records, None, False
+        if self._side is None:
+            self._side = side_of_maps(records)
+        if self._side is None:  # nothing is stored of these interests
+            blend, lacking = None, list(range(len(matches)))
+        else:
+            blend, lacking = self._assembler(self._side).blend(records, matches)
         if not lacking:
-            return stored, False
-        made = self._computing(source.key).record(source, lacking, base=False)
-        return TextureRecord(source.key, stored.base, {**stored.maps, **made.maps}), True
+            return records, blend, False
+        chosen = [matches[place] for place in lacking]
+        made = self._computing(key).record(source, [m.interest.id for m in chosen], base=False)
+        added = _blend_made(made, chosen)
+        return records, added if blend is None or added is None else blend + added, True
+
+    def _assembler(self, side: int) -> Assembler:
+        if side not in self._assemblers:
+            self._assemblers[side] = Assembler(self._held, self._channels, side)
+        return self._assemblers[side]
 
     def _own_map(
         self, source: Source, question: str, matches: Sequence[Match], confidence: float
@@ -218,17 +245,15 @@ class Retriever:
                 raise
             return None
 
-    def _similarity(
-        self, record: TextureRecord, matches: Sequence[Match], own: Plane | None, share: float
-    ) -> Plane:
-        blend = blend_maps(record.maps, matches) if matches else None
-        if own is None or blend is None:
-            only = own if blend is None else blend
-            assert only is not None
-            return only
-        return np.asarray((1 - share) * blend + share * own, np.float32)
-
     def _computing(self, what: ImageKey | str) -> Computer:
         if self._computer is None:
             raise RecordMissingError(str(what))
         return self._computer
+
+
+def _blend_made(made: TextureRecord, matches: Sequence[Match]) -> Plane | None:
+    """Weighted sum of the maps of `matches` that were made now; None when there are none."""
+    if not matches:
+        return None
+    total = sum(match.weight * dequantise(made.maps[match.interest.id])[0] for match in matches)
+    return np.asarray(total, np.float32)

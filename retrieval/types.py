@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.errors import UnknownChannelError
+from ..catalogue.store import part_of, slot_of
 from ..catalogue.types import ImageKey, Interest
 
 
@@ -35,6 +38,34 @@ class Match:
     interest: Interest
     similarity: float
     weight: float
+
+
+class Matches(tuple[Match, ...]):
+    """Matches of one question, the heaviest first, with what a look-up needs of them worked out once.
+
+    Attributes:
+        best: largest similarity; -1 when there are none.
+        parts: parts of an image that hold their maps, each once.
+        which: int64 [K], place in `parts` of each match's map.
+        slots: int64 [K], its slot there.
+        weights: float32 [K].
+    """
+
+    best: float
+    parts: tuple[int, ...]
+    which: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+    def __new__(cls, matches: Iterable[Match] = ()) -> Self:
+        made = super().__new__(cls, matches)
+        ids = [match.interest.id for match in made]
+        made.best = max((match.similarity for match in made), default=-1.0)
+        made.parts = tuple(dict.fromkeys(part_of(i) for i in ids))
+        made.which = np.array([made.parts.index(part_of(i)) for i in ids], np.int64)
+        made.slots = np.array([slot_of(i) for i in ids], np.int64)
+        made.weights = np.array([match.weight for match in made], np.float32)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +97,7 @@ class Lookup:
     key: ImageKey
     textures: NDArray[np.float32]
     channels: tuple[str, ...]
-    matches: tuple[Match, ...]
+    matches: Matches
     tier: Tier
     confidence: float
     own_share: float

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...catalogue.grid import Plane
-from .pixels import LUMA, Pixels
+from .pixels import Pixels
 
 
 class Appearance:
@@ -31,12 +29,6 @@ class Appearance:
     def blue(self) -> Plane:
         """Mean B' of the cell's pixels, in [0, 1]."""
         return self._pixels.cells[..., 2]
-
-    @property
-    def luminance(self) -> Plane:
-        """``0.299 red + 0.587 green + 0.114 blue`` (Rec. 601), in [0, 1]."""
-        luma: Plane = self._pixels.cells @ np.array(LUMA, np.float32)
-        return luma
 
     @property
     def lightness(self) -> Plane:

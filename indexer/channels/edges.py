@@ -6,12 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ...catalogue.grid import Plane, gaussian_matrix
-from ...catalogue.types import GRID
+from ...catalogue.grid import Plane
 from .pixels import CELL, Image, Pixels, block_sum
-
-LOWPASS_SIGMA = 2.0
-"""Standard deviation, in cells, of the Gaussian that parts low from high frequencies."""
 
 _SOBEL_GAIN = 4.0
 """Sum of the Sobel kernel's positive weights: divided by it, a step from 0 to 1 measures 1."""
@@ -37,7 +33,7 @@ class Edges:
         """Mean over the cell of the signed vertical gradient, in [-1, 1]."""
         return _cell_mean(self._gradient_y)
 
-    @cached_property
+    @property
     def edge_magnitude(self) -> Plane:
         """Mean over the cell of ``sqrt((gx^2 + gy^2) / 2)`` of each pixel, in [0, 1].
 
@@ -45,28 +41,6 @@ class Edges:
         """
         # Not np.hypot, which guards against overflow and takes several times as long.
         return _cell_mean(np.sqrt((self._gradient_x**2 + self._gradient_y**2) / 2))
-
-    @property
-    def edge_inverted(self) -> Plane:
-        """``1 - edge_magnitude``, in [0, 1]: where the image is plain."""
-        return 1 - self.edge_magnitude
-
-    @cached_property
-    def lowpass(self) -> Plane:
-        """Luminance of the cells smoothed by a Gaussian (`gaussian_matrix`, sigma = 2 cells), in [0, 1]."""
-        smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
-        rows: Plane = smooth @ self._luminance
-        low: Plane = rows @ smooth.T
-        return low
-
-    @property
-    def highpass(self) -> Plane:
-        """Luminance of the cells minus `lowpass`, in [-1, 1]."""
-        return self._luminance - self.lowpass
-
-    @cached_property
-    def _luminance(self) -> Plane:
-        return _cell_mean(self._pixels.luminance)
 
     @cached_property
     def _bordered(self) -> Image:

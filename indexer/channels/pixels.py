@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from skimage.color import rgb2lab
 
+from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
 
 WORKING_SIZE = 512
@@ -18,9 +19,6 @@ CELL = WORKING_SIZE // GRID
 
 REDUCED = 128
 """Side, in pixels, of the reduced image on which saliency and segments work."""
-
-LUMA = (0.299, 0.587, 0.114)
-"""Weights of R', G', B' in luminance (Rec. ITU-R BT.601 luma, on gamma-encoded values)."""
 
 WHITE = 255.0
 

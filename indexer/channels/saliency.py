@@ -58,12 +58,12 @@ class Saliency:
     def __init__(self, pixels: Pixels) -> None:
         self._pixels = pixels
 
-    @cached_property
+    @property
     def saliency_intensity(self) -> Plane:
         """Conspicuity of intensity, ``(R' + G' + B') / 3``."""
         return normalise(_conspicuity(self._intensity)[0])
 
-    @cached_property
+    @property
     def saliency_color(self) -> Plane:
         """Conspicuity of hue: the mean of that of red-green and of blue-yellow.
 
@@ -76,17 +76,11 @@ class Saliency:
         opponents = np.stack(((red - green) * scale, (blue - np.minimum(red, green)) * scale))
         return normalise(_conspicuity(_pyramid(opponents)).mean(axis=0))
 
-    @cached_property
+    @property
     def saliency_orientation(self) -> Plane:
         """Conspicuity of orientation: the mean over four orientations of N(their conspicuity)."""
         oriented = [_oriented_energy(level[0]) for level in self._intensity]
         return normalise(normalise(_conspicuity(oriented)).mean(axis=0))
-
-    @property
-    def saliency(self) -> Plane:
-        """Mean of the three conspicuity maps."""
-        total: Plane = self.saliency_intensity + self.saliency_color + self.saliency_orientation
-        return total / np.float32(3)
 
     @cached_property
     def _intensity(self) -> list[Image]:

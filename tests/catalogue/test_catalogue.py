@@ -42,7 +42,7 @@ def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
 def test_what_was_made_can_be_opened(tmp_path: Path) -> None:
     with Catalogue.create(tmp_path / "deep" / "cat", groups=["appearance"], shards=2) as made:
         made.add_interest("mountain biking", weight=2.0)
-        assert made.schema.groups == ("appearance", "edges", "interest")
+        assert made.schema.groups == ("appearance", "interest")
     with Catalogue.open(tmp_path / "deep" / "cat") as opened:
         assert [(i.phrase, i.weight) for i in opened.interests()] == [("mountain biking", 2.0)]
         assert opened.settings == made.settings
@@ -153,7 +153,7 @@ def test_removing_an_interest_takes_its_maps(catalogue: Catalogue) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("format", 99, "has format 99, this version of texcat reads 1"),
+        ("format", 99, "has format 99, this version of texcat reads 2"),
         ("shards", "four", "shards must be a int"),
         ("shards", 0, "shards must be at least 1"),
         ("groups", None, "groups must be a list, got None"),

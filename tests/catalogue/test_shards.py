@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
-from texcat.catalogue import shards
+from texcat.catalogue import lmdb_file
 from texcat.catalogue.errors import (
     FingerprintMismatchError,
     FormatVersionError,
     RecordCorruptError,
     StoreFullError,
+    UsageError,
 )
+from texcat.catalogue.shards import LmdbTextureStore
 from texcat.catalogue.types import ImageKey, Planes, TextureRecord
 
 from ..unprivileged import as_nobody, let_reach
 from .strategies import KEYS
-from .test_store import lmdb_store, record
+from .test_store import lmdb_store, plane, record
 
 RANDOM = np.random.default_rng(7)
 
@@ -38,11 +42,11 @@ def many(count: int) -> list[TextureRecord]:
 
 def test_grows_far_beyond_its_first_map(tmp_path: Path) -> None:
     store = lmdb_store(tmp_path)
-    records = many(2 * shards.INITIAL_MAP_BYTES // (24 * 1024) * 2)
+    records = many(2 * lmdb_file.INITIAL_MAP_BYTES // (24 * 1024) * 2)
     store.write(records[:100])
     store.write(records[100:])
     assert store.stats().images == len(records)
-    assert store.stats().file_bytes > 2 * shards.INITIAL_MAP_BYTES
+    assert store.stats().file_bytes > 2 * lmdb_file.INITIAL_MAP_BYTES
     store.close()
 
 
@@ -53,7 +57,7 @@ def test_an_open_reader_sees_what_a_grown_store_holds(tmp_path: Path) -> None:
     with context.Pool(1) as pool:
         pool.apply(_open_reader, (tmp_path,))
         assert pool.apply(_count) == 1
-        records = many(2 * shards.INITIAL_MAP_BYTES // (24 * 1024) * 2)
+        records = many(2 * lmdb_file.INITIAL_MAP_BYTES // (24 * 1024) * 2)
         writer.write(records)
         assert pool.apply(_count) == len(records) + 1
     writer.close()
@@ -87,7 +91,7 @@ def test_threads_read_while_one_writes_and_grows(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("part", ["base", "interest 1"])
+@pytest.mark.parametrize("part", ["base", "maps, part 1"])
 def test_a_damaged_record_is_never_served_and_is_found(tmp_path: Path, part: str) -> None:
     store = lmdb_store(tmp_path)
     store.write([record(KEYS[0], 1, (1,)), record(KEYS[1], 2, (1,))])
@@ -100,6 +104,9 @@ def test_a_damaged_record_is_never_served_and_is_found(tmp_path: Path, part: str
     assert [problem.key for problem in problems] == [KEYS[0]]
     assert part in problems[0].reason
     assert store.read(KEYS[1]).maps.keys() == {1}
+    assert store.held(KEYS[0]) == (None if part == "base" else frozenset()), "what is damaged is made again"
+    assert store.discard(problems) == 1
+    assert KEYS[0].hex() not in str(list(store.check())) or part == "base"
     store.write([record(KEYS[0], 1, (1,))])
     assert list(store.check()) == []
     store.close()
@@ -118,7 +125,7 @@ def test_check_finds_what_is_out_of_place(tmp_path: Path) -> None:
         txn.put(KEYS[0] + bytes(4), base)
     store = lmdb_store(tmp_path)
     reasons = sorted(problem.reason for problem in store.check())
-    assert reasons[0] == "it is a map of an image that has no base texture"
+    assert reasons[0] == "it holds maps of an image that has no base texture"
     assert reasons[1] == "it is in the wrong shard"
     assert reasons[2].startswith("its key has 5 bytes")
     store.close()
@@ -182,7 +189,120 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path, small_di
     store.close()
 
 
-_reader: shards.LmdbTextureStore
+def test_writing_over_a_damaged_record_mends_it(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([record(KEYS[0], 1, (1, 2))])
+    store.close()
+    _spoil(tmp_path, KEYS[0] + (1).to_bytes(4, "big"))
+    store = lmdb_store(tmp_path)
+    store.write([TextureRecord(KEYS[0], None, {2: plane(7)})])
+    assert store.read(KEYS[0]).maps.keys() == {2}
+    store.close()
+
+
+def test_compact_returns_pages_and_keeps_everything(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path)
+    records = many(400)
+    store.write(records)
+    store.delete([r.key for r in records[50:]])
+    before = store.stats()
+    assert before.free_bytes > before.file_bytes / 2
+    returned = store.compact()
+    after = store.stats()
+    assert returned == before.file_bytes - after.file_bytes > before.file_bytes / 2
+    assert after.free_bytes < 64 * 1024
+    assert set(store.keys()) == {r.key for r in records[:50]}
+    store.write(records)
+    assert store.stats().images == 400
+    assert sorted(path.name for path in tmp_path.glob("*.lmdb")) == ["0000.1.lmdb", "0001.1.lmdb"]
+    store.close()
+
+
+def test_a_reader_goes_on_through_compaction_and_then_follows(tmp_path: Path) -> None:
+    writer = lmdb_store(tmp_path)
+    records = many(300)
+    writer.write(records)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        pool.apply(_open_reader, (tmp_path,))
+        writer.compact()
+        assert pool.apply(_count) == 300
+        writer.write([record(KEYS[0], 1)])
+        writer.compact()
+        time.sleep(1.1 * lmdb_file.NOTICE_SECONDS)
+        assert pool.apply(_count) == 301
+        writer.write([record(KEYS[1], 1)])
+        assert pool.apply(_count) == 302
+    writer.close()
+
+
+@pytest.mark.parametrize("left", ["0000.7.lmdb-lock", ".0000.abcdef", "0000.lmdb"])
+def test_what_an_interrupted_compaction_leaves_is_cleaned_up(tmp_path: Path, left: str) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([record(KEYS[0], 1)])
+    store.compact()
+    store.close()
+    (tmp_path / left).write_bytes(b"anything")
+    store = lmdb_store(tmp_path)
+    assert set(store.keys()) == {KEYS[0]}
+    assert not (tmp_path / left).exists() or left.endswith("lock")
+    store.close()
+
+
+def test_a_copy_is_a_store(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path / "one")
+    records = many(50)
+    store.write(records)
+    (tmp_path / "two").mkdir()
+    store.copy(tmp_path / "two")
+    store.delete([records[0].key])
+    copied = lmdb_store(tmp_path / "two")
+    assert copied.stats().images == 50
+    assert list(copied.check()) == []
+    for one in (store, copied):
+        one.close()
+
+
+def test_readers_are_named_and_a_killed_one_pins_nothing_for_long(tmp_path: Path) -> None:
+    writer = lmdb_store(tmp_path)
+    writer.write(many(20))
+    context = multiprocessing.get_context("spawn")
+    holding = context.Event()
+    child = context.Process(target=_hold_open, args=(tmp_path, holding), daemon=True)
+    child.start()
+    assert holding.wait(30)
+    assert (child.pid, True) in {(reader.pid, reader.pinned) for reader in writer.stats().readers}
+    child.kill()
+    child.join()
+    writer.write(many(20))
+    assert child.pid not in {reader.pid for reader in writer.stats().readers}
+    # Pages that are freed are used again, two commits later: the file does not grow.
+    for _ in range(3):
+        writer.write(many(20))
+    size = writer.stats().file_bytes
+    for _ in range(5):
+        writer.write(many(20))
+    assert writer.stats().file_bytes == size
+    writer.close()
+
+
+def test_an_interest_of_another_size_is_refused(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([record(KEYS[0], 1, (1,))])
+    with pytest.raises(UsageError, match="maps of one size"):
+        store.write([TextureRecord(KEYS[0], None, {2: plane(1, side=32)})])
+    assert store.held(KEYS[0]) == {1}
+    store.close()
+
+
+def _hold_open(folder: Path, holding: Event) -> None:
+    store = lmdb_store(folder, read_only=True)
+    with store._file(KEYS[0]).view():
+        holding.set()
+        time.sleep(60)
+
+
+_reader: LmdbTextureStore
 
 
 def _open_reader(folder: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import skimage
 from PIL import Image
-
 from texcat.catalogue import Catalogue
 from texcat.cli.main import main
 from texcat.indexer import index_corpus
@@ -102,7 +101,10 @@ def empty(tmp_path: Path) -> Path:
 @contextmanager
 def held_open(path: Path) -> Iterator[None]:
     """While another process has the catalogue at `path` open to write."""
-    program = "import sys\nfrom texcat.catalogue import Catalogue\nwith Catalogue.open(sys.argv[1], 'w'): print(); input()"
+    program = (
+        "import sys\nfrom texcat.catalogue import Catalogue\n"
+        "with Catalogue.open(sys.argv[1], 'w'): print(flush=True); input()"
+    )
     command = [sys.executable, "-c", program, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None

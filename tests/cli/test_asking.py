@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-
 from texcat.catalogue import ImageKey
 
 from .conftest import QUESTION, Texcat, held_open
 
 COMMON = {
-    "image", "key", "question", "matches", "tier", "confidence", "own_share", "saved", "not_saved", "times_us",
-    "out",
+    "image", "key", "question", "matches", "tier", "confidence", "own_share", "saved", "not_saved",
+    "times_us", "out",
 }  # fmt: skip
 
 
@@ -46,7 +45,7 @@ def test_query_tells_matches_tier_times_and_tokens(texcat: Texcat, indexed: Path
         "budgets",
     }
     assert told["key"] == str(ImageKey.of((photos / "chelsea.jpg").read_bytes()))
-    assert [match["phrase"] for match in told["matches"]][0] == "cat"
+    assert told["matches"][0]["phrase"] == "cat"
     assert sum(match["weight"] for match in told["matches"]) == pytest.approx(1)
     assert (told["tier"], told["saved"], told["not_saved"], told["own_share"]) == ("stored", False, None, 0)
     assert set(told["times_us"]) == set(told["times_again_us"]) == {"match", "lookup", "blend", "allocate"}

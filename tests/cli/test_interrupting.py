@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
 from texcat.catalogue import Catalogue
 
 from .conftest import Texcat
@@ -21,8 +20,8 @@ def test_an_interrupted_pass_goes_on_where_it_stopped(texcat: Texcat, indexed: P
     noise = np.random.default_rng(0).integers(0, 256, (100, 8, 8, 3), np.uint8)
     for number, pixels in enumerate(noise):
         Image.fromarray(pixels).save(folder / f"{number:03}.png")
-    program = (
-        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # may be inherited as ignored
+    program = (  # the signal may be inherited as ignored
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from texcat.cli.main import main\nmain()"
     )
     command = [sys.executable, "-c", program, "index", folder, "-c", indexed]

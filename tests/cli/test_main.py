@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import typer
-
 from texcat.catalogue import Catalogue
 from texcat.cli.main import app
 

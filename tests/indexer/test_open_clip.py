@@ -14,12 +14,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from torch import Tensor
-from torch.nn import functional as F
-
 from texcat.catalogue.errors import EncoderError, UnknownEncoderError, UsageError
 from texcat.indexer.encoders import load_encoder
 from texcat.indexer.encoders.open_clip import OpenClipEncoder, neighbourhood_prior
+from torch import Tensor
+from torch.nn import functional as F
 
 SIZE, PATCH, GRID = 64, 16, 4
 
@@ -251,7 +250,7 @@ def test_other_towers_are_refused(name: str, reason: str, saved: Callable[..., P
 
 
 def test_weights_of_another_model_are_refused(saved: Callable[..., Path]) -> None:
-    with pytest.raises(EncoderError, match="cannot load .*texcat-tiny-scaled-0.pt as texcat-tiny"):
+    with pytest.raises(EncoderError, match=r"cannot load .*texcat-tiny-scaled-0\.pt as texcat-tiny"):
         OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny-scaled")), "cpu")
 
 
@@ -278,7 +277,7 @@ def test_unknown_names_are_named(model: str, pretrained: str, reason: str) -> No
 def test_a_tag_that_cannot_be_downloaded_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(EncoderError, match="tag 'laion2b_s34b_b79k' .*give the path of a checkpoint file"):
+    with pytest.raises(EncoderError, match=r"tag 'laion2b_s34b_b79k' .*give the path of a checkpoint file"):
         OpenClipEncoder("ViT-B-32", "laion2b_s34b_b79k", "cpu")
 
 
@@ -289,9 +288,9 @@ def test_a_malformed_spec_is_refused(spec: str) -> None:
 
 
 def test_options_that_cannot_be_used_are_named(saved: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match="'densest'.*naclip, vanilla"):
+    with pytest.raises(UsageError, match=r"'densest'.*naclip, vanilla"):
         OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu", variant="densest")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="70 is no multiple .* 16"):
+    with pytest.raises(UsageError, match=r"70 is no multiple .* 16"):
         OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu", input_size=70)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from texcat.catalogue import Interest
 from texcat.catalogue.errors import UsageError
-from texcat.retrieval import Matcher
+from texcat.retrieval import Matcher, Matches
 
 AXES = np.eye(4, dtype=np.float32)
 INTERESTS = [Interest(1, "dog"), Interest(2, "cat", weight=3.0), Interest(5, "sea"), Interest(7, "off", weight=0.0)]
@@ -50,6 +50,6 @@ def test_confidence_is_linear_between_low_and_high(cosine: float, confidence: fl
 def test_nothing_to_match() -> None:
     matcher = Matcher([], {}, 0.2, 0.8)
     assert matcher.match(question(1.0), 3) == ()
-    assert matcher.confidence(()) == 0.0
+    assert matcher.confidence(Matches()) == 0.0
     with pytest.raises(UsageError, match="top must be at least 1"):
         matcher.match(question(1.0), 0)

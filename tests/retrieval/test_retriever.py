@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey
-from texcat.catalogue.codec import dequantise
+from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.errors import (
     ChannelNotHeldError,
     ImageReadError,

@@ -1,0 +1,118 @@
+"""The fast way from records to a texture equals the numpy reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
+from texcat.catalogue.channels import Group, Kind
+from texcat.catalogue.quantise import dequantise, quantise
+from texcat.catalogue.store import MemoryTextureStore
+from texcat.retrieval import Match, Matches, relevance
+from texcat.retrieval.blending import blend_maps, texture_planes
+from texcat.retrieval.kernels import Assembler
+
+KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
+ALL = ChannelSchema(CHANNELS)
+
+
+def random_base(rng: np.random.Generator, schema: ChannelSchema, flat: bool) -> Planes:
+    """A base texture within the ranges of its channels: noise, or constant planes."""
+    planes = []
+    for channel in schema.stored:
+        noise = rng.random((1, 1) if flat else (32, 32)) * (channel.high - channel.low) + channel.low
+        noise = np.floor(noise / 32) if channel.kind is Kind.LABEL else noise
+        planes.append(np.broadcast_to(noise, (32, 32)))
+    labels = np.array([channel.kind is Kind.LABEL for channel in schema.stored])
+    return quantise(np.stack(planes).astype(np.float32), labels)
+
+
+def random_maps(rng: np.random.Generator, count: int, side: int, scale: float, offset: float) -> Planes:
+    smooth = np.add.outer(np.sin(np.arange(side) * rng.random()), np.cos(np.arange(side) * rng.random()))
+    maps = smooth + rng.random((count, side, side)) * rng.random((count, 1, 1))
+    return quantise((maps * scale + offset).astype(np.float32))
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    side=st.sampled_from([7, 14, 16, 32, 37]),
+    scale=st.sampled_from([0.0, 1e-4, 1.0, 1e4]),
+    offset=st.sampled_from([0.0, -3.0, 1e3]),
+    flat=st.booleans(),
+    groups=st.sets(st.sampled_from([g for g in Group if g is not Group.INTEREST])),
+    data=st.data(),
+)
+def test_the_fast_way_equals_the_reference(
+    seed: int, side: int, scale: float, offset: float, flat: bool, groups: set[Group], data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(seed)
+    held = ChannelSchema.of_groups([*groups, Group.INTEREST])
+    base = random_base(rng, held, flat)
+    group = random_maps(rng, 3, side, scale, offset)
+    weights = rng.dirichlet(np.ones(3))
+
+    interests = data.draw(st.lists(st.integers(1, 60), min_size=3, max_size=3, unique=True))
+    matches = Matches(Match(Interest(i, str(i)), 1.0, w) for i, w in zip(interests, weights, strict=True))
+    maps = {
+        interest: Planes(group.values[i : i + 1], group.low[i : i + 1], group.high[i : i + 1])
+        for i, interest in enumerate(interests)
+    }
+    store = MemoryTextureStore()
+    store.write([TextureRecord(KEY, base, maps)])
+    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
+    assembler = Assembler(held, held, side)
+    blend, lacking = assembler.blend(records, matches)
+    textures, scores = assembler.assemble(records, blend)
+
+    assert lacking == []
+    reference = blend_maps(maps, matches)
+    size = abs(offset) + scale + 1e-3
+    np.testing.assert_allclose(blend, reference, atol=2e-6 * size)
+
+    # From here on from one and the same blend: where a map is all but constant, rounding decides its shape.
+    planes = texture_planes(held, base, blend)
+    for name, plane in zip(held.names, textures, strict=True):
+        bound = 2e-6 * size if name == "similarity" else 2e-4
+        if name.startswith("interest") and _rounding_decides(planes["similarity"]):
+            continue
+        np.testing.assert_allclose(plane, planes[name], atol=bound, err_msg=name)
+    if not _rounding_decides(planes["similarity"]):
+        expected = relevance(planes["similarity"], planes["edge_magnitude"], planes.get("saliency"))
+        np.testing.assert_allclose(scores, expected, atol=2e-4)
+    assert 0 <= scores.min()
+    assert scores.max() <= 1 + 1e-6
+
+
+def _rounding_decides(similarity: NDArray[np.float32]) -> bool:
+    """Whether a map varies by little more than the rounding of its float32 values."""
+    return bool(np.ptp(similarity) <= 1e-3 * np.abs(similarity).max())
+
+
+@pytest.mark.parametrize("names", ["core13", "similarity,red", "saliency"])
+def test_wanted_channels_in_the_order_wanted(names: str) -> None:
+    rng = np.random.default_rng(3)
+    record = codec.encode(range(len(ALL.stored)), random_base(rng, ALL, flat=False), bytes(20), TAG)
+    base = np.frombuffer(record, np.uint8)
+    blend = rng.random((16, 16)).astype(np.float32)
+    everything, scores = Assembler(ALL, ALL, 16).assemble(base, blend)
+    wanted = ChannelSchema.parse(names)
+    some, same_scores = Assembler(ALL, wanted, 16).assemble(base, blend)
+    np.testing.assert_array_equal(some, everything[[ALL.index(name) for name in wanted.names]])
+    np.testing.assert_array_equal(scores, same_scores)
+
+
+def test_maps_that_are_not_there_are_named() -> None:
+    rng = np.random.default_rng(0)
+    maps = random_maps(rng, 2, 16, 1.0, 0.0)
+    one, two = (Planes(maps.values[i : i + 1], maps.low[i : i + 1], maps.high[i : i + 1]) for i in (0, 1))
+    store = MemoryTextureStore()
+    store.write([TextureRecord(KEY, random_base(rng, ALL, flat=False), {3: one, 40: two})])
+    matches = Matches(Match(Interest(i, str(i)), 1.0, 0.2) for i in (2, 3, 17, 40, 31))
+    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
+    blend, lacking = Assembler(ALL, ALL, 16).blend(records, matches)
+    assert lacking == [0, 2, 4]
+    np.testing.assert_allclose(blend, 0.2 * (dequantise(one) + dequantise(two))[0], atol=1e-6)
