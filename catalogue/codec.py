@@ -2,11 +2,11 @@
 
 Values lie in a record as they are, a byte a cell: reading a plane is taking a slice. (Compressing them costs
 more time than the whole look-up, and saves less than the pages of LMDB round up: design/0002.) The checksum
-covers the record and the name it is stored under, so that a record that is damaged, or that turns up under
-another name, is an error and is never served.
+covers the record, and the image and part it is stored for, so that a record that is damaged, or that turns up
+elsewhere, is an error and is never served.
 
     offset  size  field
-    0       8     checksum: XXH3-64, big-endian, of all that follows, seeded by the name
+    0       8     checksum: XXH3-64, big-endian, of all that follows, seeded by key and part
     8       1     format version
     9       8     tag of the encoder fingerprint (`fingerprint_tag`)
     17      1     zero
@@ -16,13 +16,14 @@ another name, is an error and is never served.
     24+8N   2 N   slot: uint16, ascending: which plane of the base, or which interest of the group, it is
     24+10N  ...   values: uint8 [N, rows, columns]
 
-All other numbers are little-endian. The name of a record is its key in the store: the image key and the part.
+All other numbers are little-endian.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 import xxhash
@@ -30,7 +31,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from .errors import FingerprintMismatchError, FormatVersionError, RecordCorruptError
-from .types import KEY_BYTES, Planes
+from .types import Planes
 
 VERSION = 2
 HEADER_BYTES = 24
@@ -43,6 +44,7 @@ EMPTY = bytes(HEADER_BYTES)
 """Stands for a record that is not there: it has no planes."""
 
 _CHECKSUM_BYTES = 8
+_STAMPED = 17
 _HEADER = struct.Struct("<B8sB3H")
 
 
@@ -51,8 +53,8 @@ def fingerprint_tag(fingerprint: str) -> bytes:
     return blake3(fingerprint.encode()).digest(length=TAG_BYTES)
 
 
-def encode(slots: Sequence[int], planes: Planes, name: bytes, tag: bytes) -> bytes:
-    """Record of `planes`, one for each of `slots` (ascending), to be stored under `name`.
+def encode(slots: Sequence[int], planes: Planes, key: bytes, part: int, tag: bytes) -> bytes:
+    """Record of `planes`, one for each of `slots` (ascending), for `part` of the image `key`.
 
     `tag` stands for the encoder that they were made with.
     """
@@ -66,7 +68,7 @@ def encode(slots: Sequence[int], planes: Planes, name: bytes, tag: bytes) -> byt
             planes.values.tobytes(),
         )
     )
-    return xxhash.xxh3_64_digest(body, _seed(name)) + body
+    return xxhash.xxh3_64_digest(body, _seed(key, part)) + body
 
 
 def stamp(tag: bytes) -> bytes:
@@ -74,23 +76,23 @@ def stamp(tag: bytes) -> bytes:
     return bytes([VERSION]) + tag
 
 
-def check(record: bytes | memoryview, name: bytes, stamp: bytes) -> None:
-    """Make sure that `record` is sound, of this version, and of the encoder that `stamp` is made of.
+def check(records: Sequence[bytes | memoryview], key: bytes, parts: Sequence[int], stamp: bytes) -> None:
+    """Make sure that `records` are sound, of this version, and of the encoder that `stamp` is made of.
+
+    They are those of `parts` of the image `key`. Those that are `EMPTY` are passed over.
 
     Raises:
-        RecordCorruptError: the bytes are not those that `encode` made for this name.
-        FormatVersionError: the record is sound, but of a version that this module does not read.
-        FingerprintMismatchError: the record is sound, but was made with another encoder.
+        RecordCorruptError: the bytes of one are not those that `encode` made for this part of this image.
+        FormatVersionError: one is sound, but of a version that this module does not read.
+        FingerprintMismatchError: one is sound, but was made with another encoder.
     """
-    actual = xxhash.xxh3_64_digest(memoryview(record)[_CHECKSUM_BYTES:], _seed(name))
-    if record[:_CHECKSUM_BYTES] != actual or len(record) < HEADER_BYTES:
-        expected = bytes(record[:_CHECKSUM_BYTES]).hex()
-        raise RecordCorruptError(_where(name), f"checksum {expected}", actual.hex())
-    found = bytes(record[8:17])
-    if found != stamp:
-        if found[0] != VERSION:
-            raise FormatVersionError(f"record {_where(name)}", found[0], VERSION)
-        raise FingerprintMismatchError(f"record {_where(name)}", found[1:].hex(), stamp[1:].hex())
+    first = _seed(key, 0)
+    for record, part in zip(records, parts, strict=True):
+        if record is EMPTY:
+            continue
+        digest = xxhash.xxh3_64_digest(memoryview(record)[_CHECKSUM_BYTES:], first + part)
+        if record[:_CHECKSUM_BYTES] != digest or record[_CHECKSUM_BYTES:_STAMPED] != stamp:
+            _complain(bytes(record), digest, stamp, f"{key.hex()}/{f'maps, part {part}' if part else 'base'}")
 
 
 def decode(record: bytes) -> tuple[Slots, Planes]:
@@ -102,11 +104,15 @@ def decode(record: bytes) -> tuple[Slots, Planes]:
     return slots, Planes(values.reshape(count, rows, columns), levels[:count], levels[count:])
 
 
-def _seed(name: bytes) -> int:
-    """Half of it from the image key, a digest itself, and half from the part."""
-    return int.from_bytes(name[:4] + name[KEY_BYTES:], "little")
+def _seed(key: bytes, part: int) -> int:
+    """Half of it from the image key, a digest itself, and half from the part (below 2^32)."""
+    return (int.from_bytes(key[:4], "little") << 32) + part
 
 
-def _where(name: bytes) -> str:
-    part = int.from_bytes(name[KEY_BYTES:], "big")
-    return f"{name[:KEY_BYTES].hex()}/{f'maps, part {part}' if part else 'base'}"
+def _complain(record: bytes, digest: bytes, stamp: bytes, where: str) -> NoReturn:
+    if record[:_CHECKSUM_BYTES] != digest or len(record) < HEADER_BYTES:
+        raise RecordCorruptError(where, f"checksum {record[:_CHECKSUM_BYTES].hex()}", digest.hex())
+    version, tag = record[_CHECKSUM_BYTES], record[_CHECKSUM_BYTES + 1 : _STAMPED]
+    if version != VERSION:
+        raise FormatVersionError(f"record {where}", version, VERSION)
+    raise FingerprintMismatchError(f"record {where}", tag.hex(), stamp[1:].hex())

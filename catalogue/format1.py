@@ -115,13 +115,13 @@ def _upgrade(txn: Transaction, key: ImageKey, chosen: Sequence[int], tag: bytes)
     if base is None:
         return True
     name = key + _PART.pack(0)
-    txn.put(name, codec.encode(range(len(chosen)), base, name, tag))
+    txn.put(name, codec.encode(range(len(chosen)), base, key, 0, tag))
     for part in {part_of(interest) for interest in maps}:
         held = [interest for interest in sorted(maps) if part_of(interest) == part]
         planes = stack([maps[interest] for interest in held])
         slots = [slot_of(interest) for interest in held]
         name = key + _PART.pack(part)
-        txn.put(name, codec.encode(slots, planes, name, tag))
+        txn.put(name, codec.encode(slots, planes, key, part, tag))
     return True
 
 

@@ -83,18 +83,13 @@ class LmdbTextureStore:
         return TextureRecord(key, planes, maps)
 
     def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
-        names = [key + _BASE]
-        for part in parts:
-            names.append(key + _PART.pack(part))
-        with self._file(key).buffers(names) as values:
+        wanted = (0, *parts)
+        with self._file(key).buffers([key + _PART.pack(part) for part in wanted]) as values:
             if values[0] is None:
                 raise RecordMissingError(str(key))
-            for place, value in enumerate(values):
-                if value is None:
-                    values[place] = codec.EMPTY
-                else:
-                    codec.check(value, names[place], self._stamp)
-            return b"".join(values)
+            records = [codec.EMPTY if value is None else value for value in values]
+            codec.check(records, key, wanted, self._stamp)
+            return b"".join(records)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         with self._file(key).view() as txn:
@@ -218,7 +213,7 @@ class LmdbTextureStore:
             for record in records:
                 if record.base is not None:
                     slots = range(len(record.base.values))
-                    value = codec.encode(slots, record.base, record.key + _BASE, self._tag)
+                    value = codec.encode(slots, record.base, record.key, 0, self._tag)
                     txn.put(record.key + _BASE, value)
                 parts: dict[int, dict[int, Planes]] = {}
                 for interest, planes in record.maps.items():
@@ -251,7 +246,7 @@ class LmdbTextureStore:
         ordered = sorted(maps)
         planes = stack([maps[interest] for interest in ordered])
         slots = [slot_of(interest) for interest in ordered]
-        txn.put(name, codec.encode(slots, planes, name, self._tag))
+        txn.put(name, codec.encode(slots, planes, key, part, self._tag))
 
     def _sound_maps(self, key: ImageKey, part: int, value: bytes | None) -> dict[int, Planes]:
         """Maps in a part that is about to be rewritten; none, with a warning, when it is damaged."""
@@ -268,7 +263,7 @@ class LmdbTextureStore:
         return {interest_at(part, slot): _plane(planes, place) for place, slot in enumerate(slots.tolist())}
 
     def _decode(self, key: ImageKey, part: int, value: bytes) -> tuple[codec.Slots, Planes]:
-        codec.check(value, key + _PART.pack(part), self._stamp)
+        codec.check([value], key, [part], self._stamp)
         return codec.decode(value)
 
     def _check_entry(self, file: LmdbFile, key: bytes, value: bytes) -> Iterator[Problem]:

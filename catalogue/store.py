@@ -196,12 +196,12 @@ class MemoryTextureStore:
     def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
         record = self.read(key)
         assert record.base is not None
-        name, tag = key + bytes(4), bytes(codec.TAG_BYTES)
-        found = [codec.encode(range(len(record.base.values)), record.base, name, tag)]
+        tag = bytes(codec.TAG_BYTES)
+        found = [codec.encode(range(len(record.base.values)), record.base, key, 0, tag)]
         for part in parts:
             maps = {slot_of(i): planes for i, planes in sorted(record.maps.items()) if part_of(i) == part}
             found.append(
-                codec.encode(list(maps), stack(list(maps.values())), name, tag) if maps else codec.EMPTY
+                codec.encode(list(maps), stack(list(maps.values())), key, part, tag) if maps else codec.EMPTY
             )
         return b"".join(found)
 

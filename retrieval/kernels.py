@@ -60,8 +60,9 @@ class Assembler:
         self._all = wanted.channels == CHANNELS
         enlarge = resize_matrix(side, GRID)
         centre, surround = centre_surround(side)
-        matrices = (gaussian_matrix(GRID, LOWPASS_SIGMA), enlarge, enlarge @ centre, enlarge @ surround)
-        self._matrices = tuple(part for matrix in matrices for part in (matrix, matrix.T.copy()))
+        self._smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
+        # What makes similarity and the two sides of its contrast from a map on its own grid.
+        self._enlarge = np.stack([enlarge, enlarge @ centre, enlarge @ surround])
         self._grid = np.stack([grid_channels()[name].ravel() for name in ("y", "x", "eccentricity")])
 
     def blend(self, records: Bytes, matches: Matches) -> tuple[Floats, list[int]]:
@@ -82,7 +83,9 @@ class Assembler:
         """
         planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
         relevance = np.empty((GRID, GRID), np.float32)
-        _assemble(records, self._rows, self._has, blend, self._matrices, self._grid, planes, relevance)
+        _assemble(
+            records, self._rows, self._has, blend, self._smooth, self._enlarge, self._grid, planes, relevance
+        )
         return planes if self._all else planes[self._wanted], relevance
 
 
@@ -155,14 +158,14 @@ def _assemble(
     rows: NDArray[np.int64],
     has: tuple[bool, bool, bool],
     small: Floats,
-    matrices: tuple[Floats, ...],
+    smooth: Floats,
+    enlarge: Floats,
     grid: Floats,
     square: Floats,
     scores: Floats,
 ) -> None:
     """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are."""
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
-    smooth, smooth_t, enlarge, enlarge_t, centre, centre_t, surround, surround_t = matrices
     count = len(rows)
     levels = record[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
     start = HEADER_BYTES + 10 * count
@@ -183,7 +186,7 @@ def _assemble(
         for cell in range(CELLS):
             luminance[cell] = min(_R * red[cell] + _G * green[cell] + _B * blue[cell], np.float32(1))
         lowpass, highpass = planes[_LOWPASS], planes[_HIGHPASS]
-        _both_sides(smooth, smooth_t, square[_LUMINANCE], np.empty_like(square[0]), square[_LOWPASS])
+        _both_sides(smooth, square[_LUMINANCE], np.empty_like(square[0]), square[_LOWPASS])
         for cell in range(CELLS):
             lowpass[cell] = min(lowpass[cell], np.float32(1))
             highpass[cell] = luminance[cell] - lowpass[cell]
@@ -200,12 +203,12 @@ def _assemble(
 
     side = small.shape[0]
     between = np.empty((GRID, side), np.float32)
-    _both_sides(enlarge, enlarge_t, small, between, square[_SIMILARITY])
+    _both_sides(enlarge[0], small, between, square[_SIMILARITY])
     outer = np.empty((GRID, GRID), np.float32)
     unit = np.empty((side, side), np.float32)
     _to_unit(small, unit)
-    _both_sides(centre, centre_t, unit, between, square[_INTEREST_SALIENCY])
-    _both_sides(surround, surround_t, unit, between, outer)
+    _both_sides(enlarge[1], unit, between, square[_INTEREST_SALIENCY])
+    _both_sides(enlarge[2], unit, between, outer)
     stands_out, around = planes[_INTEREST_SALIENCY], outer.reshape(CELLS)
     for cell in range(CELLS):
         stands_out[cell] = max(stands_out[cell] - around[cell], np.float32(0))
@@ -227,10 +230,10 @@ def _assemble(
 
 
 @njit(nogil=True, cache=True)
-def _both_sides(matrix: Floats, transposed: Floats, plane: Floats, work: Floats, out: Floats) -> None:
+def _both_sides(matrix: Floats, plane: Floats, work: Floats, out: Floats) -> None:
     """``out = matrix @ plane @ matrix.T``, [m, m], for `plane` [n, n]; `work` is [m, n]."""
     np.dot(matrix, plane, work)
-    np.dot(work, transposed, out)
+    np.dot(work, matrix.T, out)
 
 
 @njit(nogil=True, cache=True, fastmath=True)

@@ -205,7 +205,7 @@ class Retriever:
         except RecordMissingError:
             made = self._computing(key).record(source, [m.interest.id for m in matches], base=True)
             assert made.base is not None
-            base = codec.encode(range(len(made.base.values)), made.base, key, bytes(codec.TAG_BYTES))
+            base = codec.encode(range(len(made.base.values)), made.base, key, 0, bytes(codec.TAG_BYTES))
             return np.frombuffer(base, np.uint8), _blend_made(made, matches), True
         records = np.frombuffer(found, np.uint8)
         if not matches:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from PIL.Image import Image
 
@@ -18,19 +16,40 @@ ImageLike = str | os.PathLike[str] | bytes | ImageKey | Image
 """A path, a file's content, a key, or a Pillow image."""
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
     """An image whose key is known, and which is decoded only when it must be.
 
     Attributes:
         key: the image.
-        load: decode it. Raises ImageReadError or RecordMissingError when that cannot be done.
         file: row of the file it was read from, as the registry keeps it; None when it came otherwise.
     """
 
-    key: ImageKey
-    load: Callable[[], LoadedImage]
-    file: KnownFile | None = None
+    __slots__ = ("_image", "_registry", "file", "key")
+
+    def __init__(
+        self,
+        key: ImageKey,
+        image: bytes | LoadedImage,
+        registry: Registry,
+        file: KnownFile | None = None,
+    ) -> None:
+        self.key = key
+        self.file = file
+        self._image = image
+        self._registry = registry
+
+    def load(self) -> LoadedImage:
+        """Decode the image.
+
+        Raises:
+            ImageReadError: it cannot be decoded.
+            RecordMissingError: only its key is known, and no file that is recorded for it is left.
+        """
+        if isinstance(self._image, LoadedImage):
+            return self._image
+        if isinstance(self._image, ImageKey):
+            return _load_known(self._image, self._registry)
+        return decode_image(self._image, self.file.path if self.file is not None else "<bytes>")
 
 
 def find_source(image: ImageLike, registry: Registry) -> Source:
@@ -42,15 +61,15 @@ def find_source(image: ImageLike, registry: Registry) -> Source:
         ImageReadError: a path cannot be read.
     """
     if isinstance(image, ImageKey):
-        return Source(image, lambda: _load_known(image, registry))
+        return Source(image, image, registry)
     if isinstance(image, bytes):
-        return Source(ImageKey.of(image), lambda: decode_image(image, "<bytes>"))
+        return Source(ImageKey.of(image), image, registry)
     if isinstance(image, Image):
         loaded = from_picture(image)
-        return Source(loaded.key, lambda: loaded)
+        return Source(loaded.key, loaded, registry)
     content = read_content(image)
-    path, key = absolute(image), ImageKey.of(content)
-    return Source(key, lambda: decode_image(content, path), _row(path, key))
+    key = ImageKey.of(content)
+    return Source(key, content, registry, _row(absolute(image), key))
 
 
 def _row(path: bytes, key: ImageKey) -> KnownFile | None:

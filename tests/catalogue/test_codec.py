@@ -10,22 +10,21 @@ from texcat.catalogue import codec
 from texcat.catalogue.errors import FingerprintMismatchError, FormatVersionError, RecordCorruptError
 from texcat.catalogue.types import Planes
 
-from .strategies import KEYS, planes, same_planes
+from .strategies import KEYS, keys, planes, same_planes
 
 TAG = codec.fingerprint_tag("an encoder")
 STAMP = codec.stamp(TAG)
 FLAT = Planes(np.zeros((1, 4, 4), np.uint8), np.zeros(1, np.float32), np.ones(1, np.float32))
 
 
-NAME = KEYS[0] + bytes(4)
-
-
-@given(planes(), st.binary(min_size=20, max_size=20), st.data())
-def test_decode_gives_back_what_was_encoded(original: Planes, name: bytes, data: st.DataObject) -> None:
+@given(planes(), keys, st.integers(0, 2**32 - 1), st.data())
+def test_decode_gives_back_what_was_encoded(
+    original: Planes, key: bytes, part: int, data: st.DataObject
+) -> None:
     count = len(original.values)
     slots = sorted(data.draw(st.sets(st.integers(0, 65535), min_size=count, max_size=count)))
-    record = codec.encode(slots, original, name, TAG)
-    codec.check(record, name, STAMP)
+    record = codec.encode(slots, original, key, part, TAG)
+    codec.check([record, codec.EMPTY], key, [part, 7], STAMP)
     found, decoded = codec.decode(record)
     assert found.tolist() == slots
     assert same_planes(decoded, original)
@@ -34,48 +33,48 @@ def test_decode_gives_back_what_was_encoded(original: Planes, name: bytes, data:
 
 @given(planes(), st.data())
 def test_every_flipped_bit_is_detected(original: Planes, data: st.DataObject) -> None:
-    record = bytearray(codec.encode(range(len(original.values)), original, NAME, TAG))
+    record = bytearray(codec.encode(range(len(original.values)), original, KEYS[0], 0, TAG))
     bit = data.draw(st.integers(0, 8 * len(record) - 1))
     record[bit // 8] ^= 1 << bit % 8
     with pytest.raises(RecordCorruptError, match=f"record {KEYS[0]}/base is damaged"):
-        codec.check(bytes(record), NAME, STAMP)
+        codec.check([bytes(record)], KEYS[0], [0], STAMP)
 
 
 @given(planes(), st.data())
 def test_every_cut_is_detected(original: Planes, data: st.DataObject) -> None:
-    record = codec.encode(range(len(original.values)), original, NAME, TAG)
+    record = codec.encode(range(len(original.values)), original, KEYS[0], 0, TAG)
     length = data.draw(st.integers(0, len(record) - 1))
     with pytest.raises(RecordCorruptError):
-        codec.check(record[:length], NAME, STAMP)
+        codec.check([record[:length]], KEYS[0], [0], STAMP)
 
 
-@pytest.mark.parametrize("other", [KEYS[0] + b"\0\0\0\1", KEYS[1] + bytes(4)])
-def test_a_record_under_another_name_is_damage(other: bytes) -> None:
-    record = codec.encode([0], FLAT, NAME, TAG)
+@pytest.mark.parametrize(("key", "part"), [(KEYS[1], 0), (KEYS[0], 1)])
+def test_a_record_of_another_image_or_part_is_damage(key: bytes, part: int) -> None:
+    record = codec.encode([0], FLAT, KEYS[0], 0, TAG)
     with pytest.raises(RecordCorruptError) as caught:
-        codec.check(record, other, STAMP)
+        codec.check([record], key, [part], STAMP)
     assert caught.value.expected != caught.value.actual
 
 
 def test_a_record_of_another_encoder_is_named() -> None:
-    record = codec.encode([0], FLAT, NAME, TAG)
+    record = codec.encode([0], FLAT, KEYS[0], 0, TAG)
     other = codec.fingerprint_tag("another encoder")
     with pytest.raises(FingerprintMismatchError) as caught:
-        codec.check(record, NAME, codec.stamp(other))
+        codec.check([record], KEYS[0], [0], codec.stamp(other))
     assert (caught.value.expected, caught.value.actual) == (TAG.hex(), other.hex())
 
 
 def test_a_later_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(codec, "VERSION", 9)
-        record = codec.encode([0], FLAT, NAME, TAG)
+        record = codec.encode([0], FLAT, KEYS[0], 0, TAG)
     with pytest.raises(FormatVersionError, match="format 9, this version of texcat reads 2"):
-        codec.check(record, NAME, STAMP)
+        codec.check([record], KEYS[0], [0], STAMP)
 
 
 @pytest.mark.parametrize(("side", "pages"), [(16, 1), (32, 4)])
 def test_a_full_group_fills_pages_of_lmdb(side: int, pages: int) -> None:
     """A value that LMDB keeps in pages of its own has 16 bytes of the first for their header."""
     group = Planes(np.zeros((15, side, side), np.uint8), np.zeros(15, np.float32), np.ones(15, np.float32))
-    size = len(codec.encode(range(15), group, NAME, TAG))
+    size = len(codec.encode(range(15), group, KEYS[0], 0, TAG))
     assert 4096 * (pages - 1) - 16 < size <= 4096 * pages - 16

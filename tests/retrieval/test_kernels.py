@@ -95,7 +95,7 @@ def _rounding_decides(similarity: NDArray[np.float32]) -> bool:
 @pytest.mark.parametrize("names", ["core13", "similarity,red", "saliency"])
 def test_wanted_channels_in_the_order_wanted(names: str) -> None:
     rng = np.random.default_rng(3)
-    record = codec.encode(range(len(ALL.stored)), random_base(rng, ALL, flat=False), bytes(20), TAG)
+    record = codec.encode(range(len(ALL.stored)), random_base(rng, ALL, flat=False), KEY, 0, TAG)
     base = np.frombuffer(record, np.uint8)
     blend = rng.random((16, 16)).astype(np.float32)
     everything, scores = Assembler(ALL, ALL, 16).assemble(base, blend)
