@@ -14,10 +14,10 @@ RESULTS = Path(__file__).parent / "results"
 
 def machine() -> dict[str, object]:
     """Processor, cores, memory and versions."""
-    info = dict(
-        line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line
+    info = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
+    processor = next(
+        (value.strip() for name, value in info.items() if name.strip() == "model name"), "unknown"
     )
-    processor = next((value.strip() for name, value in info.items() if name.strip() == "model name"), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     packages = ("numpy", "torch", "lmdb", "zstandard", "faiss-cpu", "pillow")
     return {

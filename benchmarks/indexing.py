@@ -56,7 +56,9 @@ def one_pass(path: Path, folder: Path) -> None:
     with Catalogue.open(path, "w") as catalogue:
         sys.addaudithook(audit)
         started = time.perf_counter()
-        report = index_corpus(catalogue, [folder], on_progress=lambda p: print(p.done, file=sys.stderr, flush=True))
+        report = index_corpus(
+            catalogue, [folder], on_progress=lambda p: print(p.done, file=sys.stderr, flush=True)
+        )
         seconds = time.perf_counter() - started
     print(
         json.dumps(
@@ -118,7 +120,11 @@ def benchmark(data: Path, count: int) -> None:
         ("resumed", f"{resumed['indexed']} photos made, {resumed['opened']} files opened"),
         ("equal to the uninterrupted pass, record by record", "yes" if same else "NO"),
     ]
-    _report.save("indexing", result, "\n".join(["| what | figure |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]))
+    _report.save(
+        "indexing",
+        result,
+        "\n".join(["| what | figure |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]),
+    )
     assert same
     assert rescan["opened"] == 0
 
@@ -130,14 +136,18 @@ def command(path: Path, folder: Path) -> list[str]:
 
 def run(path: Path, folder: Path) -> dict[str, float]:
     """One pass, to its end."""
-    done = subprocess.run(command(path, folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    done = subprocess.run(
+        command(path, folder), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
+    )
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
 
 def run_and_kill(path: Path, folder: Path, at: int) -> int:
     """One pass, killed when `at` files are done; how many images the store holds then."""
-    with subprocess.Popen(command(path, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(
+        command(path, folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as child:
         assert child.stderr is not None
         for line in child.stderr:
             if line.strip().isdigit() and int(line) >= at:

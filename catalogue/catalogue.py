@@ -255,6 +255,7 @@ def _lock_writer(folder: Path) -> IO[str]:
         file.close()
         raise CatalogueLockedError(folder, holder) from error
     file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
     file.flush()
     return file

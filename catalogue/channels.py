@@ -79,6 +79,7 @@ _INF = math.inf
 _A, _P, _E = Group.APPEARANCE, Group.POSITION, Group.EDGES
 _S, _C, _O, _I = Group.SALIENCY, Group.CLUSTERS, Group.OBJECTS, Group.INTEREST
 
+
 def _derived(name: str, group: Group, low: float, high: float, *needs: str) -> Channel:
     return Channel(name, group, low, high, source=Source.DERIVED, needs=needs)
 
@@ -163,6 +164,7 @@ class ChannelSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the channels, in order."""
         return tuple(channel.name for channel in self.channels)
 
     @property

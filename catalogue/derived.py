@@ -33,7 +33,7 @@ _ROUNDING = 1e-6
 
 
 def derived_planes(stored: Mapping[str, Plane]) -> dict[str, Plane]:
-    """Base channels that follow from `stored` ones (name -> float32 [32, 32]), as far as it holds what they need.
+    """Base channels that follow from `stored` ones, as far as they are there: name -> float32 [32, 32].
 
     - ``luminance = 0.299 red + 0.587 green + 0.114 blue``
     - ``lowpass``: luminance smoothed by a Gaussian with sigma = 2 cells (`gaussian_matrix`);
@@ -100,10 +100,11 @@ def centre_surround(n: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 def _boundary(labels: Plane) -> Plane:
     boundary = np.zeros(labels.shape, bool)
-    for here, there in (((slice(1, None),), (slice(-1),)), ((slice(None), slice(1, None)), (slice(None), slice(-1)))):
-        differs = labels[here] != labels[there]
-        boundary[here] |= differs
-        boundary[there] |= differs
+    down, right = labels[1:] != labels[:-1], labels[:, 1:] != labels[:, :-1]
+    boundary[1:] |= down
+    boundary[:-1] |= down
+    boundary[:, 1:] |= right
+    boundary[:, :-1] |= right
     return boundary.astype(np.float32)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import lmdb
 
@@ -42,6 +42,7 @@ _FORMAT_LIB = 0  # LMDB 0.9's file format, which every LMDB tool reads
 _META_PAGES = 2
 
 Entry = tuple[bytes, bytes]
+_Out = TypeVar("_Out")
 
 
 class Cursor(Protocol):
@@ -92,13 +93,26 @@ class LmdbFile:
             with self._begin() as txn:
                 yield cast(Transaction, txn)
 
-    def buffers(self, keys: Sequence[bytes]) -> _Buffers:
-        """Context with the values of `keys`, as of one moment, where they lie; None for those not there.
+    def use(self, keys: Sequence[bytes], function: Callable[[list[memoryview | None]], _Out]) -> _Out:
+        """What `function` makes of the values of `keys`, as of one moment; None for those not there.
 
-        They must not be used after it. A context manager written out: this is a look-up's way to its bytes, and
-        a generator's costs more than reading them.
+        It sees them where they lie, and must not keep them. A look-up's way to its bytes, and written out for
+        that: a context manager costs more than reading them.
         """
-        return _Buffers(self, keys)
+        lock = self._lock
+        lock.acquire()
+        try:
+            self._take_notice()
+            txn = self._begin(buffers=True)
+            try:
+                get = txn.get
+                return function([get(key) for key in keys])
+            finally:
+                txn.abort()
+        except lmdb.Error as error:
+            raise self._our(error) from error
+        finally:
+            lock.release()
 
     def change(self, action: Callable[[Transaction], int]) -> int:
         """Run `action` in a write transaction, and commit. It runs again, from the start, after growth."""
@@ -256,33 +270,6 @@ class LmdbFile:
         if error.code == errno.EIO and _room_beside(path) < FULL_BELOW_BYTES:
             return StoreFullError(path, str(error))
         return StoreError(f"{path}: {error}; is the disk sound, or its quota used up?")
-
-
-class _Buffers:
-    """See `LmdbFile.buffers`."""
-
-    __slots__ = ("_file", "_keys", "_txn")
-
-    def __init__(self, file: LmdbFile, keys: Sequence[bytes]) -> None:
-        self._file, self._keys = file, keys
-
-    def __enter__(self) -> list[memoryview | bytes | None]:
-        file = self._file
-        file._lock.acquire()
-        try:
-            file._take_notice()
-            self._txn = txn = file._begin(buffers=True)
-            get = txn.get
-            return [get(key) for key in self._keys]
-        except BaseException as error:
-            file._lock.release()
-            if isinstance(error, lmdb.Error):
-                raise file._our(error) from error
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._txn.abort()
-        self._file._lock.release()
 
 
 def _newest(folder: Path, name: str) -> Path:

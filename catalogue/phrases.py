@@ -1,4 +1,4 @@
-"""Phrases: the one spelling under which an interest is kept.
+"""Phrases: the one spelling under which an interest is kept, and what can be asked.
 
 Two phrases that differ only in case, in composed or decomposed letters, or in white space name one interest.
 """
@@ -15,6 +15,9 @@ MAX_CHARACTERS = 500
 # Embeddings, overrides and isolates reorder whatever is printed around them. The other format characters
 # stay: scripts and emoji need the joiners and the tags.
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""Categories of Unicode that leave no ink: controls, format characters and white space."""
 
 
 def normalise_phrase(phrase: str) -> str:
@@ -38,6 +41,21 @@ def normalise_phrase(phrase: str) -> str:
     if len(normal) > MAX_CHARACTERS:
         raise InvalidPhraseError(phrase, f"has {len(normal)} characters, more than {MAX_CHARACTERS}")
     return normal
+
+
+def check_question(question: str) -> None:
+    """Let only what can be asked pass. A question is kept as it is written: of any length, lines and all.
+
+    Raises:
+        InvalidPhraseError: nothing visible is in it, or a surrogate, which no text encoder can read.
+    """
+    if all(unicodedata.category(character) in _INVISIBLE for character in question):
+        raise InvalidPhraseError(question, "is empty")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        surrogate = ord(question[error.start])
+        raise InvalidPhraseError(question, f"holds the surrogate U+{surrogate:04X}") from error
 
 
 def _is_control(character: str) -> bool:

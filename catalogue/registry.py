@@ -33,7 +33,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from . import tables
 from .database import Database, sqlite_url
 from .errors import UnknownInterestError, UsageError
-from .phrases import normalise_phrase
+from .phrases import check_question, normalise_phrase
 from .types import KEY_BYTES, Box, Exemplar, ImageKey, Interest, InterestVectors
 
 __all__ = ["MAX_QUESTIONS", "KnownFile", "Registry", "RegistryCounts", "sqlite_url"]
@@ -42,7 +42,7 @@ MAX_QUESTIONS = 10_000
 """How many questions keep their vector."""
 
 _CHUNK = 1_000
-"""Values in one IN (…): well below the number of parameters that either database allows."""
+"""Values in one IN (…), well below the number of parameters that either database allows; rows in one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,12 @@ class Registry:
                 connection.execute(statement, rows)
 
     def question(self, fingerprint: str, text: str) -> NDArray[np.float32] | None:
-        """The vector of a question, float32 [d_text], as the encoder with this fingerprint made it."""
+        """The vector of a question, float32 [d_text], as the encoder with this fingerprint made it.
+
+        Raises:
+            InvalidPhraseError: as `check_question`.
+        """
+        check_question(text)
         with self._database.reading() as connection:
             vector = connection.scalar(_QUESTION, {"digest": _question_digest(fingerprint, text)})
         return None if vector is None else _from_bytes(vector)
@@ -236,8 +241,10 @@ class Registry:
         """Keep the vector of a question; only the newest `MAX_QUESTIONS` are kept.
 
         Raises:
+            InvalidPhraseError: as `check_question`.
             UsageError: `vector` has not one dimension, or values that are not finite.
         """
+        check_question(text)
         row = {"digest": _question_digest(fingerprint, text), "vector": _to_bytes(vector)}
         too_old = (
             select(tables.questions.c.id)
@@ -322,6 +329,18 @@ class Registry:
         )
         with self._database.reading() as connection:
             return list(connection.scalars(statement))
+
+    def images(self) -> Iterator[ImageKey]:
+        """Keys of all images that are known, ascending. The registry may change between one and the next."""
+        last = b""
+        while True:
+            statement = select(tables.images.c.key).where(tables.images.c.key > last)
+            with self._database.reading() as connection:
+                page = connection.scalars(statement.order_by(tables.images.c.key).limit(_CHUNK)).all()
+            yield from map(ImageKey, page)
+            if len(page) < _CHUNK:
+                return
+            last = page[-1]
 
     def image_size(self, key: ImageKey) -> tuple[int, int] | None:
         """Width and height of an image, in pixels and upright; None if it is not known."""

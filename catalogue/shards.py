@@ -11,6 +11,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from . import codec
@@ -26,6 +27,7 @@ _PART = struct.Struct(">I")
 _BASE = _PART.pack(0)
 _LAST = b"\xff" * _PART.size
 _SHARD = struct.Struct(">I")
+_suffix = lru_cache(maxsize=4096)(_PART.pack)
 _log = logging.getLogger(__name__)
 
 
@@ -84,12 +86,16 @@ class LmdbTextureStore:
 
     def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
         wanted = (0, *parts)
-        with self._file(key).buffers([key + _PART.pack(part) for part in wanted]) as values:
+        stamp = self._stamp
+
+        def sound(values: list[memoryview | None]) -> bytes:
             if values[0] is None:
                 raise RecordMissingError(str(key))
             records = [codec.EMPTY if value is None else value for value in values]
-            codec.check(records, key, wanted, self._stamp)
+            codec.check(records, key, wanted, stamp)
             return b"".join(records)
+
+        return self._file(key).use([key + _suffix(part) for part in wanted], sound)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         with self._file(key).view() as txn:

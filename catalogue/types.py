@@ -27,6 +27,7 @@ class ImageKey(bytes):
     __slots__ = ()
 
     def __new__(cls, digest: bytes) -> Self:
+        """The key whose 16 bytes are `digest`."""
         if len(digest) != KEY_BYTES:
             raise UsageError(f"an image key has {KEY_BYTES} bytes, got {len(digest)}")
         return super().__new__(cls, digest)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
@@ -53,20 +55,48 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line `arguments` (those of the process when None), and exit."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # always text files here
-    try:
-        sys.exit(app(arguments, prog_name="texcat"))
-    except SystemExit as ending:
-        if ending.code == INTERRUPTED:
-            _say("interrupted; run the command again to go on")
-        raise
-    except Exception as error:
-        # Imported here: the package brings the database along, and `texcat --help` does not wait for that.
-        from ..catalogue.errors import TexcatError, UsageError
-
-        if not isinstance(error, TexcatError):
+    with _warnings_told():
+        try:
+            sys.exit(app(arguments, prog_name="texcat"))
+        except SystemExit as ending:
+            if ending.code == INTERRUPTED:
+                _say("interrupted; run the command again to go on")
             raise
-        _say(f"error: {error}")
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        except Exception as error:
+            # Imported here: the package brings the database along, and `texcat --help` does not wait for that.
+            from ..catalogue.errors import TexcatError, UsageError
+
+            if not isinstance(error, TexcatError):
+                raise
+            _say(f"error: {error}")
+            sys.exit(2 if isinstance(error, UsageError) else 1)
+
+
+class _OneLine(logging.Handler):
+    """Tells each warning once, by its first line: the others are source code of a library."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage().strip().partition("\n")[0]
+        if line not in self._told:
+            self._told.add(line)
+            _say(f"warning: {line}")
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """While what is logged, and what libraries warn of, is told on standard error."""
+    handler, root = _OneLine(), logging.getLogger()
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
 
 
 def _say(message: str) -> None:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema, Kind
-from ..catalogue.quantise import quantise
 from ..catalogue.grid import resize_plane
+from ..catalogue.quantise import quantise
 from ..catalogue.types import ImageKey, InterestVectors, Planes, TextureRecord
-from .channels import WORKING_SIZE, ChannelInputs, base_channels
-from .images import to_square
+from .images import WORKING_SIZE, to_square
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -55,6 +54,9 @@ class TextureMaker:
 
     def base(self, square: NDArray[np.uint8], features: Features) -> Planes:
         """Base texture of an image: all stored channels, quantised."""
+        # Imported here: it brings scikit-image along, which a look-up of what is stored does not wait for.
+        from .channels import ChannelInputs, base_channels
+
         planes = base_channels(ChannelInputs(square, features), self._stored)
         return quantise(planes, self._labels)
 

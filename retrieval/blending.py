@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema
-from ..catalogue.quantise import dequantise
 from ..catalogue.derived import derived_planes, interest_edges, interest_saliency
 from ..catalogue.grid import grid_channels, resize_plane
+from ..catalogue.quantise import dequantise
 from ..catalogue.types import GRID, Planes
 from .types import Match
 

@@ -32,6 +32,7 @@ CELLS = GRID * GRID
 
 _R, _G, _B = (np.float32(weight) for weight in LUMA)
 _ROUNDING = 1e-6
+_HAS_COLOUR, _HAS_SALIENCY, _HAS_OBJECTS = 1, 2, 4
 _THIRD = np.float32(1 / 3)
 _OF_SIMILARITY, _OF_EDGES, _OF_SALIENCY = (
     np.float32(weight) for weight in (SIMILARITY_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
@@ -52,41 +53,41 @@ class Assembler:
         places = {channel.name: row for row, channel in enumerate(CHANNELS)}
         stored = held.stored.names
         self._rows = np.array([places[name] for name in stored], np.int64)
-        self._has = tuple(
-            {*names} <= {*stored}
-            for names in (("red", "green", "blue"), ("saliency_color", "saliency_intensity"), ("object_id",))
-        )
+        self._flags = _HAS_COLOUR * ("red" in stored and "green" in stored and "blue" in stored)
+        self._flags += _HAS_SALIENCY * ("saliency_orientation" in stored) + _HAS_OBJECTS * ("object_id" in stored)
         self._wanted = np.array([places[name] for name in wanted.names], np.int64)
         self._all = wanted.channels == CHANNELS
         enlarge = resize_matrix(side, GRID)
         centre, surround = centre_surround(side)
-        self._smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
+        smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
+        self._smooth = np.stack([smooth, smooth.T])
         # What makes similarity and the two sides of its contrast from a map on its own grid.
         self._enlarge = np.stack([enlarge, enlarge @ centre, enlarge @ surround])
-        self._grid = np.stack([grid_channels()[name].ravel() for name in ("y", "x", "eccentricity")])
+        self._enlarge_t = np.ascontiguousarray(self._enlarge.transpose(0, 2, 1))
+        self._grid = np.stack([grid_channels()[name] for name in ("y", "x", "eccentricity")])
+        self._nothing = np.zeros((side, side), np.float32)
 
-    def blend(self, records: Bytes, matches: Matches) -> tuple[Floats, list[int]]:
-        """Weighted sum of the maps of `matches`, float32 [side, side]; and the places of those not there.
-
-        `records` holds, one after the other, what `TextureStore.fetch` gives for `Matches.parts`.
-        """
-        blend = np.empty((self._side, self._side), np.float32)
-        lacking = _blend(records, len(matches.parts), matches.which, matches.slots, matches.weights, blend)
-        return blend, [place for place in range(len(matches)) if lacking >> place & 1] if lacking else []
-
-    def assemble(self, records: Bytes, blend: Floats) -> tuple[Floats, Floats]:
-        """Texture float32 [C, 32, 32] and relevance float32 [32, 32].
+    def assemble(
+        self, records: Bytes, matches: Matches, keep: float = 1.0, extra: Floats | None = None
+    ) -> tuple[Floats, Floats, list[int]]:
+        """Texture float32 [C, 32, 32], relevance float32 [32, 32], and the places of matches without a map.
 
         Args:
-            records: starts with the record of the base texture.
-            blend: similarity on the maps' own grid, float32 [side, side].
+            records: what `TextureStore.fetch` gives for `Matches.parts`: the base, then the maps.
+            matches: whose maps are summed, each times its weight.
+            keep: what that sum is multiplied with.
+            extra: what is added to it, float32 [side, side].
         """
         planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
         relevance = np.empty((GRID, GRID), np.float32)
-        _assemble(
-            records, self._rows, self._has, blend, self._smooth, self._enlarge, self._grid, planes, relevance
-        )
-        return planes if self._all else planes[self._wanted], relevance
+        lacking = _assemble(
+            records, len(matches.parts), matches.which, matches.slots, matches.weights,
+            keep, self._nothing if extra is None else extra,
+            self._rows, self._flags, self._smooth, self._enlarge, self._enlarge_t, self._grid,
+            planes, relevance,
+        )  # fmt: skip
+        places = [place for place in range(len(matches)) if lacking >> place & 1] if lacking else []
+        return planes if self._all else planes[self._wanted], relevance, places
 
 
 def side_of_maps(records: Bytes) -> int | None:
@@ -106,12 +107,12 @@ def _blend(
     which: NDArray[np.int64],
     slots: NDArray[np.int64],
     weights: Floats,
+    keep: np.float32,
     blend: Floats,
 ) -> int:
-    """Fill `blend`; the places of matches whose map is not there, as bits. See `Assembler.blend`."""
+    """Add the maps of matches to `blend` [n, n]; the places of those without a map, as bits."""
     cells = blend.size
     total = blend.reshape(cells)
-    total[:] = 0
     starts = np.empty(parts, np.int64)
     start = _length(records, 0)
     for part in range(parts):
@@ -133,8 +134,9 @@ def _blend(
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         first = table + 10 * count + place * cells
+        share = keep * weights[match]
         for cell in range(cells):
-            total[cell] += weights[match] * (np.float32(records[first + cell]) * step + low)
+            total[cell] += share * (np.float32(records[first + cell]) * step + low)
     return lacking
 
 
@@ -154,86 +156,90 @@ def _length(records: Bytes, start: int) -> int:
 
 @njit(nogil=True, cache=True, fastmath=True)
 def _assemble(
-    record: Bytes,
+    records: Bytes,
+    parts: int,
+    which: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    weights: Floats,
+    keep: float,
+    extra: Floats,
     rows: NDArray[np.int64],
-    has: tuple[bool, bool, bool],
-    small: Floats,
+    flags: int,
     smooth: Floats,
     enlarge: Floats,
+    enlarge_t: Floats,
     grid: Floats,
     square: Floats,
     scores: Floats,
-) -> None:
+) -> int:
     """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are."""
+    small = extra.copy()
+    lacking = _blend(records, parts, which, slots, weights, np.float32(keep), small)
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
     count = len(rows)
-    levels = record[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
+    levels = records[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
     start = HEADER_BYTES + 10 * count
     for place in range(count):
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         plane = planes[rows[place]]
-        values = record[start + place * CELLS : start + (place + 1) * CELLS]
+        values = records[start + place * CELLS : start + (place + 1) * CELLS]
         for cell in range(CELLS):
             plane[cell] = np.float32(values[cell]) * step + low
-    planes[_Y] = grid[0]
-    planes[_X] = grid[1]
-    planes[_ECCENTRICITY] = grid[2]
+    square[_Y : _ECCENTRICITY + 1] = grid
 
-    has_colour, has_saliency, has_objects = has
-    if has_colour:
+    scratch = np.empty((GRID, GRID), np.float32)
+    if flags & _HAS_COLOUR:
         red, green, blue, luminance = planes[_RED], planes[_GREEN], planes[_BLUE], planes[_LUMINANCE]
         for cell in range(CELLS):
             luminance[cell] = min(_R * red[cell] + _G * green[cell] + _B * blue[cell], np.float32(1))
         lowpass, highpass = planes[_LOWPASS], planes[_HIGHPASS]
-        _both_sides(smooth, square[_LUMINANCE], np.empty_like(square[0]), square[_LOWPASS])
+        _both_sides(smooth[0], smooth[1], square[_LUMINANCE], scratch, square[_LOWPASS])
         for cell in range(CELLS):
             lowpass[cell] = min(lowpass[cell], np.float32(1))
             highpass[cell] = luminance[cell] - lowpass[cell]
     magnitude, inverted = planes[_MAGNITUDE], planes[_INVERTED]
     for cell in range(CELLS):
         inverted[cell] = np.float32(1) - magnitude[cell]
-    if has_saliency:
+    if flags & _HAS_SALIENCY:
         color, intensity, orientation = planes[_COLOR], planes[_INTENSITY], planes[_ORIENTATION]
         saliency = planes[_SALIENCY]
         for cell in range(CELLS):
             saliency[cell] = (color[cell] + intensity[cell] + orientation[cell]) * _THIRD
-    if has_objects:
-        _boundaries(square[_OBJECT], square[_BOUNDARY])
+    if flags & _HAS_OBJECTS:
+        _boundaries(planes[_OBJECT], scratch.reshape(CELLS), planes[_BOUNDARY])
 
     side = small.shape[0]
     between = np.empty((GRID, side), np.float32)
-    _both_sides(enlarge[0], small, between, square[_SIMILARITY])
-    outer = np.empty((GRID, GRID), np.float32)
+    _both_sides(enlarge[0], enlarge_t[0], small, between, square[_SIMILARITY])
     unit = np.empty((side, side), np.float32)
     _to_unit(small, unit)
-    _both_sides(enlarge[1], unit, between, square[_INTEREST_SALIENCY])
-    _both_sides(enlarge[2], unit, between, outer)
-    stands_out, around = planes[_INTEREST_SALIENCY], outer.reshape(CELLS)
+    _both_sides(enlarge[1], enlarge_t[1], unit, between, square[_INTEREST_SALIENCY])
+    _both_sides(enlarge[2], enlarge_t[2], unit, between, scratch)
+    stands_out, around = planes[_INTEREST_SALIENCY], scratch.reshape(CELLS)
     for cell in range(CELLS):
         stands_out[cell] = max(stands_out[cell] - around[cell], np.float32(0))
 
     u = np.empty((GRID, GRID), np.float32)
     _to_unit(square[_SIMILARITY], u)
     flat = u.reshape(CELLS)
-    _interest_edges(u, square[_MAGNITUDE], square[_INTEREST_EDGES])
-    stretched = outer  # of no more use
-    _to_unit(square[_MAGNITUDE], stretched)
-    edges = stretched.reshape(CELLS)
-    share = np.float32(1) / (_OF_SIMILARITY + _OF_EDGES + (_OF_SALIENCY if has_saliency else np.float32(0)))
+    _interest_edges(flat, magnitude, around, planes[_INTEREST_EDGES])
+    _to_unit(square[_MAGNITUDE], scratch)
+    share = np.float32(1) / (_OF_SIMILARITY + _OF_EDGES + (_OF_SALIENCY if flags & _HAS_SALIENCY else np.float32(0)))
     for cell in range(CELLS):
-        relevance[cell] = share * (_OF_SIMILARITY * flat[cell] + _OF_EDGES * edges[cell])
-    if has_saliency:
-        _to_unit(square[_SALIENCY], stretched)
+        relevance[cell] = share * (_OF_SIMILARITY * flat[cell] + _OF_EDGES * around[cell])
+    if flags & _HAS_SALIENCY:
+        _to_unit(square[_SALIENCY], scratch)
         for cell in range(CELLS):
-            relevance[cell] += share * _OF_SALIENCY * edges[cell]
+            relevance[cell] += share * _OF_SALIENCY * around[cell]
+    return lacking
 
 
 @njit(nogil=True, cache=True)
-def _both_sides(matrix: Floats, plane: Floats, work: Floats, out: Floats) -> None:
+def _both_sides(matrix: Floats, transposed: Floats, plane: Floats, work: Floats, out: Floats) -> None:
     """``out = matrix @ plane @ matrix.T``, [m, m], for `plane` [n, n]; `work` is [m, n]."""
     np.dot(matrix, plane, work)
-    np.dot(work, matrix.T, out)
+    np.dot(work, transposed, out)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -260,33 +266,45 @@ def _to_unit(plane: Floats, out: Floats) -> None:
             out[r, c] = (plane[r, c] - least) * scale
 
 
+# The loops below run over a whole plane at once, across the ends of its rows, and what that makes of the ends is
+# put right after: a loop of 32 cells is over before the checks that let it be vectorised have paid.
+
+
 @njit(nogil=True, cache=True, fastmath=True)
-def _interest_edges(u: Floats, magnitude: Floats, out: Floats) -> None:
-    """See `derived.interest_edges`; all [32, 32]."""
+def _interest_edges(u: Floats, magnitude: Floats, work: Floats, out: Floats) -> None:
+    """See `derived.interest_edges`; all [1024]."""
+    down, across = out, work
+    for cell in range(GRID, CELLS - GRID):
+        down[cell] = u[cell + GRID] - u[cell - GRID]
+    for c in range(GRID):
+        down[c] = u[c + GRID] - u[c]
+        down[CELLS - GRID + c] = u[CELLS - GRID + c] - u[CELLS - 2 * GRID + c]
+    for cell in range(1, CELLS - 1):
+        across[cell] = u[cell + 1] - u[cell - 1]
+    for start in range(0, CELLS, GRID):
+        end = start + GRID - 1
+        across[start], across[end] = u[start + 1] - u[start], u[end] - u[end - 1]
     half = np.float32(0.5)
-    across = np.empty(GRID, np.float32)
-    for r in range(GRID):
-        here, above, below = u[r], u[max(r - 1, 0)], u[min(r + 1, GRID - 1)]
-        # Apart from the ends of a row, so that the loops have no branches and are vectorised.
-        across[0], across[GRID - 1] = here[1] - here[0], here[GRID - 1] - here[GRID - 2]
-        for c in range(1, GRID - 1):
-            across[c] = here[c + 1] - here[c - 1]
-        for c in range(GRID):
-            down = below[c] - above[c]
-            change = np.sqrt((down * down + across[c] * across[c]) * half)
-            out[r, c] = magnitude[r, c] * (here[c] + change - here[c] * change)
+    for cell in range(CELLS):
+        change = np.sqrt((down[cell] * down[cell] + across[cell] * across[cell]) * half)
+        out[cell] = magnitude[cell] * (u[cell] + change - u[cell] * change)
 
 
-@njit(nogil=True, cache=True)
-def _boundaries(labels: Floats, out: Floats) -> None:
-    """1 where one of the four neighbours has another label; both [32, 32]."""
-    one, none = np.float32(1), np.float32(0)
-    for r in range(GRID):
-        here, above, below = labels[r], labels[max(r - 1, 0)], labels[min(r + 1, GRID - 1)]
-        row = out[r]
-        for c in range(GRID):
-            row[c] = one if (here[c] != above[c]) | (here[c] != below[c]) else none
-        for c in range(GRID - 1):
-            row[c] = one if here[c] != here[c + 1] else row[c]
-        for c in range(1, GRID):
-            row[c] = one if here[c] != here[c - 1] else row[c]
+@njit(nogil=True, cache=True, fastmath=True)
+def _boundaries(labels: Floats, work: Floats, out: Floats) -> None:
+    """1 where one of the four neighbours has another label, a whole number; all [1024]."""
+    for cell in range(CELLS - 1):
+        work[cell] = abs(labels[cell + 1] - labels[cell])
+    for end in range(GRID - 1, CELLS, GRID):
+        work[end] = 0
+    out[0] = work[0]
+    for cell in range(1, CELLS):
+        out[cell] = work[cell] + work[cell - 1]
+    for cell in range(CELLS - GRID):
+        work[cell] = abs(labels[cell + GRID] - labels[cell])
+    for cell in range(CELLS - GRID):
+        out[cell] += work[cell]
+    for cell in range(GRID, CELLS):
+        out[cell] += work[cell - GRID]
+    for cell in range(CELLS):
+        out[cell] = min(out[cell], np.float32(1))

@@ -6,6 +6,7 @@ photo, whatever its shape.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,6 +45,7 @@ _INK = (28, 28, 32)
 _FAINT = (110, 110, 118)
 _TITLE_SIZE, _CAPTION_SIZE = 22, 16
 _LINE = 1.35
+_MAX_LINES = 5
 _SMOOTHING = 4
 """Corners are drawn this many times larger, and reduced."""
 
@@ -222,12 +224,15 @@ def _line_height(size: int) -> int:
 
 
 def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """`text` in lines of at most `width` pixels, broken between words; a word that is longer is cut."""
+    """`text` in up to 5 lines of at most `width` pixels, broken between words; what is longer is cut."""
     lines = [""]
     for word in "".join(c if c.isprintable() else " " for c in text).split():
         longer = f"{lines[-1]} {word}".lstrip()
         if font.getlength(longer) <= width:
             lines[-1] = longer
+        elif len(lines) == _MAX_LINES:
+            lines[-1] = longer  # too long, so that the cut shows that there is more
+            break
         else:
             lines.append(word)
     return [_cut(line, font, width) for line in lines if line]
@@ -236,6 +241,5 @@ def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
 def _cut(line: str, font: ImageFont.FreeTypeFont, width: int) -> str:
     if font.getlength(line) <= width:
         return line
-    while line and font.getlength(line + "…") > width:
-        line = line[:-1]
-    return line + "…"
+    too_long = bisect_left(range(len(line)), True, key=lambda end: font.getlength(f"{line[:end]}…") > width)
+    return f"{line[: max(0, too_long - 1)]}…"

@@ -60,8 +60,7 @@ class Retriever:
         self._held = catalogue.schema
         self._channels = self._held if channels is None else self._held.select(channels)
         self._names = self._channels.names
-        self._assemblers: dict[int, Assembler] = {}
-        self._side: int | None = None
+        self._ready: Assembler | None = None
         self._computer = Computer(catalogue, device, encoder) if compute else None
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._matcher: Matcher | None = None
@@ -99,36 +98,51 @@ class Retriever:
         else:
             raise UsageError("give a look-up a question, or the matches of an earlier one")
         confidence = matcher.confidence(found)
-        matched = perf_counter()
+        return self._answer(image, question, found, confidence, perf_counter() - started)
 
+    def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> list[Lookup]:
+        """`lookup` of many images for the matches of one question, in order.
+
+        Raises:
+            UsageError: `matches` is empty.
+        """
+        if not matches:
+            raise UsageError("give the matches of an earlier look-up")
+        found = matches if isinstance(matches, Matches) else Matches(matches)
+        confidence = self._matching().confidence(found)
+        return [self._answer(image, None, found, confidence, 0.0) for image in images]
+
+    def _answer(
+        self, image: ImageLike, question: str | None, found: Matches, confidence: float, matching: float
+    ) -> Lookup:
+        started = perf_counter()
         source = find_source(image, self.catalogue.registry)
-        records, blend, computed = self._stored(source, found)
+        records, made = self._fetch(source, found)
         own = None if question is None else self._own_map(source, question, found, confidence)
         read = perf_counter()
 
         share = 0.0 if own is None else own_share(confidence) if found else 1.0
-        if own is not None:
-            blend = own if blend is None else np.asarray((1 - share) * blend + share * own, np.float32)
-        assert blend is not None  # there are matches, or there is the question's own map
-        textures, scores = self._assembler(len(blend)).assemble(records, blend)
-        blended = perf_counter()
-
+        assembler = self._assembler(records, own if made is None else made)
+        if assembler is None:  # none of these maps is stored, nor was any before: their grid is not known yet
+            made = self._make(source, found)
+            assembler = self._assembler(records, made)
+        assert assembler is not None
+        textures, scores, lacking = assembler.assemble(records, found, 1 - share, _mix(made, own, share))
+        if lacking and made is None:
+            made = self._make(source, [found[place] for place in lacking])
+            textures, scores, _ = assembler.assemble(records, found, 1 - share, _mix(made, own, share))
         return Lookup(
             key=source.key,
             textures=textures,
             channels=self._names,
             matches=found,
-            tier=Tier.COMPUTED if computed or own is not None else Tier.STORED,
+            tier=Tier.STORED if made is None and own is None else Tier.COMPUTED,
             confidence=confidence,
             own_share=share,
-            saved=computed and self.catalogue.writable,
+            saved=made is not None and self.catalogue.writable,
             relevance=scores,
-            timings=Timings(matched - started, read - matched, blended - read),
+            timings=Timings(matching, read - started, perf_counter() - read),
         )
-
-    def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> list[Lookup]:
-        """`lookup` of many images for one set of matches, in order."""
-        return [self.lookup(image, matches=matches) for image in images]
 
     def similarity(self, image: ImageLike, phrase: str) -> Plane:
         """Raw map of any phrase in an image: float32 [32, 32], on the encoder's own scale.
@@ -194,39 +208,41 @@ class Retriever:
             self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high)
         return self._matcher
 
-    def _stored(self, source: Source, matches: Matches) -> tuple[Bytes, Plane | None, bool]:
-        """Records that start with the base, blend of the maps of `matches`, and whether any was computed.
-
-        The blend is on the maps' own grid; None when there are no matches.
-        """
+    def _fetch(self, source: Source, matches: Matches) -> tuple[Bytes, Plane | None]:
+        """Records of the image; and, when it had none and was made now, the blend of its maps."""
         key = source.key
         try:
-            found = self.catalogue.store.fetch(key, matches.parts)
+            return np.frombuffer(self.catalogue.store.fetch(key, matches.parts), np.uint8), None
         except RecordMissingError:
-            made = self._computing(key).record(source, [m.interest.id for m in matches], base=True)
-            assert made.base is not None
-            base = codec.encode(range(len(made.base.values)), made.base, key, 0, bytes(codec.TAG_BYTES))
-            return np.frombuffer(base, np.uint8), _blend_made(made, matches), True
-        records = np.frombuffer(found, np.uint8)
-        if not matches:
-            return records, None, False
-        if self._side is None:
-            self._side = side_of_maps(records)
-        if self._side is None:  # nothing is stored of these interests
-            blend, lacking = None, list(range(len(matches)))
-        else:
-            blend, lacking = self._assembler(self._side).blend(records, matches)
-        if not lacking:
-            return records, blend, False
-        chosen = [matches[place] for place in lacking]
-        made = self._computing(key).record(source, [m.interest.id for m in chosen], base=False)
-        added = _blend_made(made, chosen)
-        return records, added if blend is None or added is None else blend + added, True
+            record = self._computing(key).record(source, [m.interest.id for m in matches], base=True)
+        assert record.base is not None
+        base = codec.encode(range(len(record.base.values)), record.base, key, 0, bytes(codec.TAG_BYTES))
+        without_maps = np.frombuffer(base + codec.EMPTY * len(matches.parts), np.uint8)
+        return without_maps, self._blend(record, matches)
 
-    def _assembler(self, side: int) -> Assembler:
-        if side not in self._assemblers:
-            self._assemblers[side] = Assembler(self._held, self._channels, side)
-        return self._assemblers[side]
+    def _make(self, source: Source, matches: Sequence[Match]) -> Plane:
+        """Blend of the maps of `matches`, made now."""
+        record = self._computing(source.key).record(source, [m.interest.id for m in matches], base=False)
+        return self._blend(record, matches)
+
+    def _blend(self, record: TextureRecord, matches: Sequence[Match]) -> Plane:
+        """Weighted sum of maps that were made now, on their own grid."""
+        side = self._computing(record.key).encoder.map_size
+        total = np.zeros((side, side), np.float32)
+        for match in matches:
+            total += np.float32(match.weight) * dequantise(record.maps[match.interest.id])[0]
+        return total
+
+    def _assembler(self, records: Bytes, other: Plane | None) -> Assembler | None:
+        """The assembler for the grid that the catalogue's maps are on: all of them have one size.
+
+        None as long as neither `records` nor an `other` map tell that size.
+        """
+        if self._ready is None:
+            side = side_of_maps(records) if other is None else len(other)
+            if side is not None:
+                self._ready = Assembler(self._held, self._channels, side)
+        return self._ready
 
     def _own_map(
         self, source: Source, question: str, matches: Sequence[Match], confidence: float
@@ -251,9 +267,10 @@ class Retriever:
         return self._computer
 
 
-def _blend_made(made: TextureRecord, matches: Sequence[Match]) -> Plane | None:
-    """Weighted sum of the maps of `matches` that were made now; None when there are none."""
-    if not matches:
-        return None
-    total = sum(match.weight * dequantise(made.maps[match.interest.id])[0] for match in matches)
-    return np.asarray(total, np.float32)
+def _mix(made: Plane | None, own: Plane | None, share: float) -> Plane | None:
+    """What is added to the stored part of a blend: maps made now, and the question's own map."""
+    if own is None:
+        return made
+    if made is None:
+        return np.asarray(share * own, np.float32)
+    return np.asarray((1 - share) * made + share * own, np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,7 @@ class Matches(tuple[Match, ...]):
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(NamedTuple):
     """Seconds that the parts of a look-up took."""
 
     match: float
@@ -77,7 +76,7 @@ class Timings:
     blend: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: that would cost a look-up a thirtieth of its time
 class Lookup:
     """The texture of one image for one question.
 

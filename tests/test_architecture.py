@@ -66,6 +66,7 @@ EXPORTED: dict[str, list[str]] = {
         "Lookup",
         "Match",
         "Matcher",
+        "Matches",
         "Retriever",
         "Tier",
         "Timings",

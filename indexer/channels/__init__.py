@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from ...catalogue.channels import ChannelSchema, Group
 from ...catalogue.errors import UsageError
 from ...catalogue.types import GRID
+from ..images import WORKING_SIZE
 from .appearance import Appearance
 from .edges import Edges
-from .pixels import WORKING_SIZE, Pixels
+from .pixels import Pixels
 from .saliency import Saliency
 from .segments import Clusters, Objects
 
-__all__ = ["WORKING_SIZE", "ChannelInputs", "base_channels"]
+__all__ = ["ChannelInputs", "base_channels"]
 
 _STACK = 3
 

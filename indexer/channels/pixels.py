@@ -10,9 +10,7 @@ from skimage.color import rgb2lab
 
 from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
-
-WORKING_SIZE = 512
-"""Side, in pixels, of the square that an image is brought to before channels are made."""
+from ..images import WORKING_SIZE
 
 CELL = WORKING_SIZE // GRID
 """Side of a cell, in pixels."""

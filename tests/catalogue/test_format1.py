@@ -77,5 +77,7 @@ def test_an_interrupted_upgrade_goes_on(old: Path, monkeypatch: pytest.MonkeyPat
 def test_channels_that_cannot_be_derived_are_named(old: Path) -> None:
     settings = old / "catalogue.toml"
     settings.write_text(settings.read_text().replace('"appearance", ', ""))
-    with pytest.raises(CatalogueError, match="lacks red, green, blue, which its other channels are derived from"):
+    with pytest.raises(
+        CatalogueError, match="lacks red, green, blue, which its other channels are derived from"
+    ):
         Catalogue.open(old, "w")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from texcat.catalogue.errors import InvalidPhraseError
-from texcat.catalogue.phrases import MAX_CHARACTERS, normalise_phrase
+from texcat.catalogue.phrases import MAX_CHARACTERS, check_question, normalise_phrase
 
 PHRASES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=40)
 
@@ -81,3 +81,20 @@ def test_length_is_that_of_the_normal_form() -> None:
     assert normalise_phrase("x" * MAX_CHARACTERS + " " * 1_000) == "x" * MAX_CHARACTERS
     with pytest.raises(InvalidPhraseError, match="has 502 characters, more than 500"):
         normalise_phrase("ß" * 251)
+
+
+@pytest.mark.parametrize("question", ["", " ", "\t\r\n\u3000", "\0\x1b", "\u200b\u202e", "\u2028"])
+def test_a_question_without_ink_cannot_be_asked(question: str) -> None:
+    with pytest.raises(InvalidPhraseError, match="is empty"):
+        check_question(question)
+
+
+def test_a_question_that_is_no_text_cannot_be_asked() -> None:
+    with pytest.raises(InvalidPhraseError, match=r"holds the surrogate U\+DCFF"):
+        check_question("where? \udcff")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.characters(categories=["L", "N", "P", "S"]))
+def test_any_other_question_can_be_asked(text: str, visible: str) -> None:
+    check_question(text + visible)
+    check_question(visible + text)

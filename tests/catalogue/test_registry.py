@@ -175,7 +175,7 @@ class TestVectors:
 
 class TestQuestions:
     def test_by_encoder_and_text(self, registry: Registry) -> None:
-        texts = ["Where is the cat?", "where is the cat?", "", "nul \0 and \udcff", "x" * 100_000]
+        texts = ["Where is the cat?", "where is the cat?", "two\nlines, a nul \0", "🚲", "x" * 100_000]
         for number, text in enumerate(texts):
             registry.put_question("a", text, vector(number, 1))
         for number, text in enumerate(texts):
@@ -185,6 +185,14 @@ class TestQuestions:
             np.testing.assert_array_equal(found, vector(number, 1))
             assert registry.question("b", text) is None
         assert registry.question("aW", "here is the cat?") is None
+
+    @pytest.mark.parametrize("text", ["", " \n", "\0", "a\udcff"])
+    def test_what_cannot_be_asked_is_refused(self, registry: Registry, text: str) -> None:
+        with pytest.raises(InvalidPhraseError):
+            registry.question("a", text)
+        with pytest.raises(InvalidPhraseError):
+            registry.put_question("a", text, vector(1))
+        assert registry.counts().questions == 0
 
     def test_only_the_newest_are_kept(self, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry_module, "MAX_QUESTIONS", 3)
@@ -304,6 +312,15 @@ class TestFiles:
         assert registry.counts() == RegistryCounts(
             images=1, files=4, failed=2, missing=1, interests=1, questions=1
         )
+
+    def test_images_are_given_in_order_page_by_page(
+        self, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(registry_module, "_CHUNK", 2)
+        assert list(registry.images()) == []
+        for held in range(1, len(KEYS) + 1):
+            registry.record_files([], {KEYS[held - 1]: (4, 3)})
+            assert list(registry.images()) == sorted(KEYS[:held])
 
     def test_thousands_at_once(self, registry: Registry) -> None:
         keys = [ImageKey.of(str(number).encode()) for number in range(3_000)]

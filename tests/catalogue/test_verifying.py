@@ -53,6 +53,16 @@ def test_a_file_whose_image_has_no_record(catalogue: Catalogue) -> None:
     assert "there is no record" in problem.reason
 
 
+def test_an_image_that_has_neither_file_nor_record(catalogue: Catalogue) -> None:
+    lost = ImageKey(bytes(16))
+    catalogue.registry.record_files([], {lost: (4, 3)})
+    (problem,) = verify(catalogue)
+    assert (problem.where, problem.key) == (f"image {lost}", lost)
+    assert "neither a file nor a record" in problem.reason
+    catalogue.store.write([TextureRecord(lost, planes(3))])
+    assert list(verify(catalogue)) == [], "an image that never had a file is sound"
+
+
 def test_a_record_of_an_image_that_the_registry_does_not_know(catalogue: Catalogue) -> None:
     other = ImageKey(bytes(16))
     catalogue.store.write([TextureRecord(other, planes(3))])

@@ -141,6 +141,23 @@ def test_what_cannot_be_used(texcat: Texcat, indexed: Path, photos: Path, tmp_pa
     assert texcat("query", image, QUESTION, "--budget", "1025", "-c", indexed).code == 2
 
 
+@pytest.mark.parametrize("question", ["", " \n", "\0", os.fsdecode(b"where? \xff")])
+def test_a_question_that_cannot_be_asked(texcat: Texcat, indexed: Path, photos: Path, question: str) -> None:
+    for command in ("query", "lookup"):
+        result = texcat(command, photos / "chelsea.jpg", question, "-c", indexed)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith("texcat: error: phrase ")
+        assert result.err.count("\n") == 1
+
+
+def test_a_question_may_be_long(texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path) -> None:
+    question = "Where is the cat, and what does it do?\n" * 2_500
+    arguments = ("--out", tmp_path / "long.png", "-c", indexed, "--json")
+    told = texcat("query", photos / "chelsea.jpg", question, *arguments).json
+    assert told["question"] == question
+    assert told["matches"][0]["phrase"] == "cat"
+
+
 def test_a_new_image_is_computed_and_saved_unless_another_writes(
     texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ def test_init_makes_a_catalogue_as_asked(texcat: Texcat, tmp_path: Path) -> None
         "catalogue": str(path),
         "encoder": "builtin",
         "fingerprint": "",
-        "groups": ["appearance", "edges", "saliency", "interest"],
+        "groups": ["appearance", "saliency", "interest"],
         "shards": 2,
         "database": database,
     }

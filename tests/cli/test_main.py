@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 import typer
-from texcat.catalogue import Catalogue
+from texcat.catalogue import Catalogue, ImageKey
 from texcat.cli.main import app
 
-from .conftest import Texcat, held_open
+from .conftest import QUESTION, Texcat, held_open
 
 PROGRAM = [sys.executable, "-c", "from texcat.cli.main import main; main()"]
 COMMANDS = {
@@ -133,6 +135,37 @@ def test_no_colour_codes_in_a_pipe_and_no_encoding_error(indexed: Path, encoding
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"\x1b" not in done.stdout
     assert b"cup of coffee" in done.stdout
+
+
+def test_what_is_logged_is_told_once(texcat: Texcat, indexed: Path, photos: Path) -> None:
+    for shard in indexed.glob("shards/*.lmdb"):
+        with lmdb.open(str(shard), subdir=False) as environment, environment.begin(write=True) as transaction:
+            for key, value in transaction.cursor():
+                if key[16:] != bytes(4):
+                    transaction.put(key, value[:-1] + bytes([value[-1] ^ 1]))
+    result = texcat("index", photos, "-c", indexed)
+    assert result.code == 0
+    lines = result.err.splitlines()
+    assert all(line.startswith("texcat: warning: record ") for line in lines)
+    assert {line.partition(" is damaged ")[2] == "" for line in lines} == {False}
+    assert len(lines) == len(set(lines)) >= 3, "each of the three photos has its line"
+
+
+def test_what_a_library_warns_of_is_one_line(indexed: Path, photos: Path, tmp_path: Path) -> None:
+    content = (photos / "chelsea.jpg").read_bytes()
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x05\0"  # says that five entries follow, and ends
+    segment = b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif
+    photo = tmp_path / "warned.jpg"
+    photo.write_bytes(content[:2] + segment + content[2:])
+    with Catalogue.open(indexed, "w") as opened:
+        record = opened.store.read(ImageKey.of(content))
+        opened.store.write([replace(record, key=ImageKey.of(photo.read_bytes()))])
+    command = [*PROGRAM, "lookup", photo, QUESTION, "--out", tmp_path / "heat.png", "-c", indexed]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("texcat: warning: ")
+    assert "Corrupt EXIF data" in done.stderr
 
 
 def test_version(texcat: Texcat) -> None:

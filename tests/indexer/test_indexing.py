@@ -114,7 +114,9 @@ def test_only_what_is_new_or_changed_is_made(catalogue: Catalogue, photos: Path)
     assert (report.indexed, report.unchanged, encoder.encoded) == (2, 5, 2)
     after = contents(catalogue)
     assert old not in after, "what no file holds any more is forgotten"
-    assert_equal({key: after[key] for key in before if key != old}, {k: r for k, r in before.items() if k != old})
+    assert_equal(
+        {key: after[key] for key in before if key != old}, {k: r for k, r in before.items() if k != old}
+    )
 
 
 def test_a_renamed_file_costs_no_encoding(catalogue: Catalogue, photos: Path) -> None:

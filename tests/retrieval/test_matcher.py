@@ -13,7 +13,12 @@ from texcat.catalogue.errors import UsageError
 from texcat.retrieval import Matcher, Matches
 
 AXES = np.eye(4, dtype=np.float32)
-INTERESTS = [Interest(1, "dog"), Interest(2, "cat", weight=3.0), Interest(5, "sea"), Interest(7, "off", weight=0.0)]
+INTERESTS = [
+    Interest(1, "dog"),
+    Interest(2, "cat", weight=3.0),
+    Interest(5, "sea"),
+    Interest(7, "off", weight=0.0),
+]
 EMBEDDINGS = {1: AXES[0], 2: AXES[1], 5: AXES[2], 7: AXES[0]}
 
 
@@ -31,7 +36,10 @@ def test_the_nearest_interests_by_hand() -> None:
     assert matches[0].weight == pytest.approx(heavy / (heavy + light), rel=1e-5)
 
 
-@given(st.lists(st.floats(-1, 1), min_size=4, max_size=4).filter(lambda v: sum(x * x for x in v) > 1e-3), st.integers(1, 9))
+@given(
+    st.lists(st.floats(-1, 1), min_size=4, max_size=4).filter(lambda v: sum(x * x for x in v) > 1e-3),
+    st.integers(1, 9),
+)
 def test_weights_sum_to_one_and_fall(parts: list[float], top: int) -> None:
     matches = Matcher(INTERESTS, EMBEDDINGS, 0.0, 1.0).match(question(*parts), top)
     assert len(matches) == min(top, 3), "an interest of weight 0 has no part in a blend"
@@ -40,7 +48,9 @@ def test_weights_sum_to_one_and_fall(parts: list[float], top: int) -> None:
     assert weights == sorted(weights, reverse=True)
 
 
-@pytest.mark.parametrize(("cosine", "confidence"), [(0.1, 0.0), (0.2, 0.0), (0.5, 0.5), (0.8, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("cosine", "confidence"), [(0.1, 0.0), (0.2, 0.0), (0.5, 0.5), (0.8, 1.0), (1.0, 1.0)]
+)
 def test_confidence_is_linear_between_low_and_high(cosine: float, confidence: float) -> None:
     matcher = Matcher(INTERESTS[:1], EMBEDDINGS, 0.2, 0.8)
     matches = matcher.match(question(cosine, 0, 0, math.sqrt(1 - cosine * cosine)), 1)
