@@ -32,13 +32,14 @@ import _report
 import numpy as np
 from numpy.typing import NDArray
 from texcat.catalogue.channels import ChannelSchema
+from texcat.catalogue.derived import derived_planes
 from texcat.catalogue.grid import grid_channels, resize_plane
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import GRID
-from texcat.indexer.channels import WORKING_SIZE, ChannelInputs, base_channels
+from texcat.indexer.channels import ChannelInputs, base_channels
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import WORKING_SIZE, load_image, to_square
 
 BUDGET = 200
 SMALL = 0.10
@@ -186,8 +187,8 @@ def phrase_maps(encoder: DenseEncoder, features: Map, direction: NDArray[np.floa
 def saliency(square: NDArray[np.uint8]) -> Map:
     """The channel `saliency` of a photo, 32x32."""
     schema = ChannelSchema.parse("saliency")
-    plane: Map = base_channels(ChannelInputs(square), schema)[schema.index("saliency")]
-    return plane
+    planes = base_channels(ChannelInputs(square), schema)
+    return derived_planes(dict(zip(schema.stored.names, planes, strict=True)))["saliency"]
 
 
 # --- measures ----------------------------------------------------------------------------------------------
