@@ -8,7 +8,7 @@ PACKAGES := catalogue indexer retrieval cli
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean postgres FORCE
+.PHONY: help demo test check bench clean postgres redis FORCE
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,7 +26,7 @@ check: $(INSTALLED) ## lint, formatting, types, import rules, links of the docum
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -q tests/test_docs.py -k links
 
-bench: $(INSTALLED) ## run every benchmark, one after the other
+bench: $(VENV)/benched redis ## run every benchmark, one after the other
 	set -e; for script in $(sort $(wildcard benchmarks/[!_]*.py)); do $(BIN)/python $$script; done
 
 clean: ## remove the virtual environment and all that the targets made
@@ -36,6 +36,10 @@ clean: ## remove the virtual environment and all that the targets made
 # An editable install in strict mode is a tree of links, one for each file: it is made again when a file comes or goes.
 $(INSTALLED): pyproject.toml $(VENV)/files | $(BIN)/python
 	$(BIN)/pip install -e '.[dev,heif,postgres]' --config-settings editable_mode=strict
+	@touch $@
+
+$(VENV)/benched: $(INSTALLED)
+	$(BIN)/pip install -e '.[bench]' --config-settings editable_mode=strict
 	@touch $@
 
 $(VENV)/files: FORCE | $(BIN)/python
@@ -54,5 +58,15 @@ postgres:
 	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends postgresql; \
 	  else \
 	    echo 'the tests start a PostgreSQL server: install one (Debian, Ubuntu: apt-get install postgresql)' >&2; \
+	    exit 1; \
+	  fi; }
+
+# One of the stores that texcat is compared with; the benchmark starts and stops a server of its own.
+redis:
+	@command -v redis-server >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends redis-server; \
+	  else \
+	    echo 'the benchmarks start a Redis server: install one (Debian, Ubuntu: apt-get install redis-server)' >&2; \
 	    exit 1; \
 	  fi; }

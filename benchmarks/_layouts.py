@@ -109,7 +109,7 @@ class Records:
         self._keys = images.keys
         self._starts = [0, *accumulate(len(record) for record in images.records(0))]
         values = (seal(b"".join(images.records(number))) for number in range(len(images.keys)))
-        self._engine.put(zip(images.keys, values, strict=True), len(images.keys))
+        self._engine.put(zip(images.keys, values, strict=True))
 
     def prepare(self, matches: Matches) -> Matches:
         arranged = Matches(matches)
@@ -138,7 +138,7 @@ class Records:
                 last = extend(records[start:], interest, images.map(number, interest), images.keys[number])
                 yield images.keys[number], seal(b"".join((records[:start], last)))
 
-        self._engine.put(longer(), len(images.keys))
+        self._engine.put(longer())
 
     def close(self) -> None:
         self._engine.close()
@@ -165,7 +165,7 @@ class Parts:
             for number, image in enumerate(images.keys)
             for part, record in enumerate(images.records(number))
         )
-        self._engine.put(values, len(images.keys) * len(PARTS))
+        self._engine.put(values)
 
     def prepare(self, matches: Matches) -> Matches:
         return matches
@@ -189,7 +189,7 @@ class Parts:
             )
             for number, record in enumerate(self._records(part))
         )
-        self._engine.put(longer, len(images.keys))
+        self._engine.put(longer)
 
     def close(self) -> None:
         self._engine.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
-from texcat.catalogue import Catalogue, ImageKey, TextureRecord
+from texcat.catalogue import Catalogue, ChannelSchema, ImageKey, TextureRecord
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.quantise import quantise
 from texcat.catalogue.types import Planes
@@ -71,7 +71,10 @@ def fill(catalogue: Catalogue, payload: Payload, images: int, batch: int = 500) 
 def _textures(data: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     names = json.loads((data / "names.json").read_text())
     phrases = list(dict.fromkeys([*names["boxes"].values()]))[:INTERESTS]
-    digest = blake3(repr((phrases, sorted(p.name for p in data.glob("images/*")))).encode()).hexdigest(8)
+    stored = ChannelSchema.parse("default").stored.names
+    digest = blake3(
+        repr((phrases, stored, sorted(p.name for p in data.glob("images/*")))).encode()
+    ).hexdigest(8)
     kept = Path(tempfile.gettempdir()) / f"texcat-benchmark-{digest}.npz"
     if not kept.exists():
         _make(data, phrases, kept)
@@ -80,7 +83,6 @@ def _textures(data: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def _make(data: Path, phrases: list[str], kept: Path) -> None:
-    from texcat.catalogue import ChannelSchema
     from texcat.indexer.channels import ChannelInputs, base_channels
     from texcat.indexer.encoders import load_encoder
     from texcat.indexer.encoders.tensors import phrase_vectors

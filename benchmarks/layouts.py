@@ -2,8 +2,9 @@
 
     python benchmarks/layouts.py [--images 10000] [--reads 5000]
 
-Every layout keeps the same planes of the same images under 50 interests, and gives a look-up of three interests
-to the same arithmetic. Checksums and the Python objects of a whole look-up are left out, for all alike.
+Every layout keeps the same planes of the same images under 50 interests, and gives a look-up of three
+interests to the same arithmetic. Checksums and the Python objects of a whole look-up are left out, for all
+alike.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import _report
 import lmdb
@@ -123,16 +125,27 @@ def main() -> None:
             rows.append(measure(Layout(name, folder, **options), payload, given.images, given.reads))
         finally:
             shutil.rmtree(folder)
-    head = "| layout | MB | read and blend, p50 / p99 us | add an interest, s | remove one, s | read one, s |\n|---|---|---|---|---|---|"
-    table = "\n".join(
-        f"| {r['layout']} | {r['mb']:.0f} | {r['p50']:.1f} / {r['p99']:.1f} | {r['add']:.2f} | {r['remove']:.2f} | {r['scan']:.2f} |"
-        for r in rows
+    columns = (
+        "layout",
+        "MB",
+        "read and blend, p50 / p99 us",
+        "add an interest, s",
+        "remove one, s",
+        "read one, s",
     )
-    note = f"\n\n{given.images:,} images x {INTERESTS} interests, maps of 16x16; {given.reads:,} random reads of three interests."
-    _report.save("layouts", {"rows": rows}, f"{head}\n{table}{note}")
+    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    for row in rows:
+        figures = (f"{row['mb']:.0f}", f"{row['p50']:.1f} / {row['p99']:.1f}")
+        lines.append(
+            " | ".join((row["layout"], *figures, *(f"{row[n]:.2f}" for n in ("add", "remove", "scan"))))
+        )
+    table = "\n".join(f"| {line} |" for line in lines)
+    note = f"{given.images:,} images x {INTERESTS} interests, maps of 16x16; {given.reads:,} reads of three."
+    table = f"{note}\n\n{table}"
+    _report.save("layouts", {"rows": rows}, table)
 
 
-def measure(layout: Layout, payload: Payload, images: int, reads: int) -> dict[str, object]:
+def measure(layout: Layout, payload: Payload, images: int, reads: int) -> dict[str, Any]:
     """All figures of one layout."""
     layout.write(payload, images)
     layout.env.sync()

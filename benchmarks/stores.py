@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 import os
 import tempfile
 import time
@@ -262,12 +263,11 @@ def table(rows: Sequence[Row], images: int, lookups: int) -> str:
     for row in sorted(rows, key=lambda row: row.p50_us):
         figures = " | ".join(written(row) for written in columns.values())
         lines.append(f"| {row.store} | {row.layout} | {figures} |")
-    setups = dict.fromkeys((f"{row.store}, {row.layout}", row.about) for row in rows)
+    setups = dict.fromkeys((row.store, row.about) for row in rows)
     return "\n".join(
         [
-            f"{images:,} images x {INTERESTS} interests on 16x16; {lookups:,} random warm look-ups of "
-            "3 interests each, one thread. texcat is timed through the whole of `Retriever.lookup`, the others "
-            "without it.",
+            f"{images:,} images x {INTERESTS} interests on 16x16; {lookups:,} random warm look-ups of 3 interests",
+            "each, one thread. texcat is timed through the whole of `Retriever.lookup`, others without it.",
             "",
             *lines,
             "",
@@ -283,19 +283,35 @@ def table(rows: Sequence[Row], images: int, lookups: int) -> str:
 
 
 def plot(rows: Sequence[Row], images: int) -> None:
-    """Median look-up against bytes on the disk."""
-    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-    for row in rows:
-        if row.store == FLOOR:
-            axes.axhline(row.p50_us, color="0.6", linestyle="--", linewidth=1)
-            continue
-        axes.plot(row.disk_mb, row.p50_us, "o", color="C3" if row.store == "texcat" else "C0")
-        axes.annotate(
-            f"{row.store}, {row.layout}", (row.disk_mb, row.p50_us), (6, 4), textcoords="offset points"
-        )
-    axes.set_yscale("log")
-    axes.set_xlabel(f"disk, MB for {images:,} images x {INTERESTS} interests")
-    axes.set_ylabel("look-up, p50 in microseconds")
+    """Median look-up against bytes on the disk; labels beside the axes, those of the left half on the left."""
+    stored = sorted((row for row in rows if row.store != FLOOR), key=lambda row: row.p50_us)
+    (floor,) = (row for row in rows if row.store == FLOOR)
+    bottom, top = 0.8 * floor.p50_us, 1.3 * stored[-1].p50_us
+    middle = (min(row.disk_mb for row in stored) + max(row.disk_mb for row in stored)) / 2
+    figure, axes = pyplot.subplots(figsize=(10, 5.5), layout="constrained")
+    for left in (True, False):
+        height = 0.0
+        for row in (row for row in stored if (row.disk_mb < middle) == left):
+            height = max(height + 0.05, math.log(row.p50_us / bottom) / math.log(top / bottom))
+            colour = "C3" if row.store == "texcat" else "C0"
+            axes.plot(row.disk_mb, row.p50_us, "o", color=colour)
+            axes.annotate(
+                f"{row.store}, {row.layout}: {row.p50_us:.0f}",
+                (row.disk_mb, row.p50_us),
+                (-0.12 if left else 1.04, height),
+                textcoords="axes fraction",
+                color=colour,
+                horizontalalignment="right" if left else "left",
+                verticalalignment="center",
+                arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.6},
+            )
+    axes.axhline(floor.p50_us, color="0.6", linestyle="--", linewidth=1)
+    axes.text(
+        middle, floor.p50_us, f"{floor.store}: {floor.p50_us:.0f}", color="0.4", verticalalignment="bottom"
+    )
+    axes.set(yscale="log", ylim=(bottom, top))
+    axes.set_xlabel(f"MB on the disk, {images:,} images x {INTERESTS} interests")
+    axes.set_title("Look-up, p50 in microseconds")
     figure.savefig(_report.RESULTS / f"{_report.machine()['date']}-stores.png", dpi=150)
 
 

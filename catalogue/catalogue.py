@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +22,11 @@ from .errors import (
     ReadOnlyError,
     UsageError,
 )
+from .filesystem import require_local
 from .format1 import upgrade_shards
 from .registry import Registry, sqlite_url
 from .settings import FILE_NAME, FORMAT_VERSION, Settings, read_settings, sync_folder, write_settings
 from .shards import LmdbTextureStore
-from .store import TextureStore
 from .types import Interest
 
 REGISTRY_NAME = "registry.sqlite"
@@ -50,17 +50,19 @@ class Catalogue:
         revision: grows with each change of the interests made through this object.
     """
 
-    def __init__(self, path: Path, mode: Mode) -> None:
+    def __init__(self, path: Path, mode: Mode, allow_network: bool = False) -> None:
         self.path = path
         self.writable = mode == "w"
         self.revision = 0
         self.settings = read_settings(path)
+        if self.writable and not allow_network:
+            require_local(path)
         self._lock = _lock_writer(path) if self.writable else None
         try:
             self._upgrade()
             url = self.settings.database or sqlite_url(path / REGISTRY_NAME)
             self.registry = Registry.open(url, read_only=not self.writable)
-            self.store: TextureStore = self._open_store()
+            self.store = self._open_store()
         except BaseException:
             self._unlock()
             raise
@@ -74,6 +76,7 @@ class Catalogue:
         groups: Sequence[str] = tuple(Group),
         shards: int = DEFAULT_SHARDS,
         database: str = "",
+        allow_network: bool = False,
     ) -> Self:
         """Make a catalogue in a new or empty folder, and open it to write.
 
@@ -83,9 +86,11 @@ class Catalogue:
             groups: channel groups to hold. The interest group always is.
             shards: LMDB files to spread images over; as many processes can write at once.
             database: SQLAlchemy URL of an empty database; SQLite in the folder when empty.
+            allow_network: as for `open`.
 
         Raises:
             CatalogueExistsError: the folder has something in it.
+            CatalogueError: it cannot be made, or lies on a network file system.
             UnknownChannelError: a group is not known.
         """
         folder = Path(path).absolute()
@@ -94,6 +99,8 @@ class Catalogue:
         if not 1 <= shards <= MAX_SHARDS:
             raise UsageError(f"shards must be from 1 to {MAX_SHARDS}, got {shards}")
         chosen = ChannelSchema.of_groups((*groups, Group.INTEREST)).groups
+        if not allow_network:
+            require_local(folder)
         settings = Settings(encoder, tuple(str(group) for group in chosen), shards, database)
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f".{folder.name}.{os.urandom(6).hex()}")
@@ -108,19 +115,25 @@ class Catalogue:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         sync_folder(folder.parent)
-        return cls(folder, "w")
+        return cls(folder, "w", allow_network)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Mode = "r") -> Self:
+    def open(cls, path: str | os.PathLike[str], mode: Mode = "r", *, allow_network: bool = False) -> Self:
         """Open the catalogue in folder `path`: to read (``r``), or to write and read (``w``).
+
+        Args:
+            path: the folder.
+            mode: ``r`` or ``w``.
+            allow_network: write though `path` lies on a network file system. Two hosts would damage it.
 
         Raises:
             CatalogueMissingError: there is none.
             CatalogueLockedError: ``w``, and another process writes to it; the error says which.
             ReadOnlyError: ``w``, and its folder cannot be written.
             FormatVersionError: another version of texcat made it.
+            CatalogueError: ``w``, and it lies on a network file system.
         """
-        return cls(Path(path).absolute(), mode)
+        return cls(Path(path).absolute(), mode, allow_network)
 
     @property
     def schema(self) -> ChannelSchema:
@@ -154,6 +167,22 @@ class Catalogue:
     def interests(self) -> list[Interest]:
         """Every interest, in the order in which they were added."""
         return self.registry.interests()
+
+    def compact(self, on_progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+        """Rewrite shards and registry without their free pages; how many bytes that returned to the disk.
+
+        Other processes may go on reading meanwhile. Needs room for a second copy of the largest shard. When
+        it is interrupted, each file is as it was, or compacted.
+
+        Args:
+            on_progress: called after each shard, with how many are done, of how many.
+
+        Raises:
+            ReadOnlyError: the catalogue is open to read.
+            StoreFullError: there is no room for the copy.
+        """
+        self.require_writable("compact")
+        return self.store.compact(on_progress) + self.registry.compact()
 
     def check_encoder(self, fingerprint: str) -> None:
         """Make sure that the records of this catalogue come from the encoder with this fingerprint.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote, unquote_to_bytes
@@ -25,6 +25,7 @@ from .errors import (
     RegistryError,
     StoreFullError,
     TexcatError,
+    UsageError,
 )
 
 LOCK_SECONDS = 30.0
@@ -135,6 +136,43 @@ class Database:
             connection.exec_driver_sql(_begin_write(self.dialect))
             yield connection
 
+    def copy(self, path: Path) -> None:
+        """Copy a SQLite database, as of one moment and while others write, to the new file `path`.
+
+        Raises:
+            UsageError: the database is in PostgreSQL.
+            StoreFullError: there is no room for the copy.
+        """
+        if self.dialect != "sqlite":
+            raise UsageError(f"database {self.url} is no file that can be copied; use pg_dump")
+        with self.reading() as connection:
+            source = connection.connection.driver_connection
+            assert isinstance(source, sqlite3.Connection)
+            try:
+                with closing(sqlite3.connect(path)) as target:
+                    source.backup(target)
+            except sqlite3.Error as error:
+                raise _named(sqlite_url(path), DBAPIError(None, None, error)) from error
+
+    def compact(self) -> int:
+        """Return the free pages of a SQLite file to the disk; how many bytes. Nothing to do in PostgreSQL.
+
+        Raises:
+            ReadOnlyError: the database is open to read.
+            StoreFullError: there is no room for the copy that is made on the way.
+        """
+        if self.read_only:
+            raise ReadOnlyError(self.url, "compact the registry")
+        if self.dialect != "sqlite":
+            return 0
+        with self._errors_named(), self._engine.connect() as connection:
+            before = _sqlite_bytes(connection)
+            # In WAL mode the new file is one transaction: readers keep the old pages until they are done, and
+            # the file shrinks at a checkpoint that finds none of them.
+            connection.exec_driver_sql("VACUUM")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+            return before - _sqlite_bytes(connection)
+
     def close(self) -> None:
         """Give all connections back. May be called twice."""
         self._closed = True
@@ -211,6 +249,11 @@ def _is_immutable(path: Path) -> bool:
     SQLite then passes over a ``-wal`` file too, so that must not be said where one was left behind.
     """
     return not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
+
+
+def _sqlite_bytes(connection: Connection) -> int:
+    pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    return int(pages) * int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
 
 
 def _sqlite_connect(uri: str, *pragmas: str) -> sqlite3.Connection:

@@ -20,6 +20,7 @@ TexcatError
  │   └─ StoreFullError
  ├─ RegistryError               the registry database
  ├─ ImageReadError              one image that cannot be read
+ ├─ EncoderNeededError          what only an encoder can make, where none may be loaded
  └─ EncoderError                an encoder that cannot be loaded or run
 
 A message names the file or value at fault, what was expected, and what to do. What a program may
@@ -208,6 +209,14 @@ class ImageReadError(TexcatError):
         self.path = os.fsdecode(path)
         self.reason = reason
         super().__init__(f"{self.path!r}: {reason}")
+
+
+class EncoderNeededError(TexcatError):
+    """Something that only an encoder can make, where none may be loaded."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} needs the encoder, which was ruled out; use Retriever(..., compute=True)")
 
 
 class EncoderError(TexcatError):

@@ -1,7 +1,7 @@
 """Catalogues of format 1, read once more to bring them to the present format.
 
-Format 1 kept each interest map in an entry of its own, whose part was the id of the interest, and kept channels
-that are derived now. Its records were compressed:
+Format 1 kept each interest map in an entry of its own, whose part was the id of the interest, and stored
+channels that are derived now. Its records were compressed:
 
     offset  size  field
     0       8     checksum: XXH3-64 of the entry's key, then of all that follows
@@ -71,8 +71,8 @@ def upgrade_shards(folder: Path, shards: int, schema: ChannelSchema, fingerprint
     lacking = [name for name in schema.stored.names if name not in names]
     if lacking:
         raise CatalogueError(
-            f"{folder.parent} has format 1 and lacks {', '.join(lacking)}, which its other channels are derived "
-            "from now; make a new catalogue with `texcat init`, and index into it"
+            f"{folder.parent} has format 1 and lacks {', '.join(lacking)}, which its other channels are "
+            "derived from now; make a new catalogue with `texcat init`, and index into it"
         )
     chosen = [names.index(name) for name in schema.stored.names]
     tag = codec.fingerprint_tag(fingerprint)
@@ -85,9 +85,7 @@ def upgrade_shards(folder: Path, shards: int, schema: ChannelSchema, fingerprint
             file.close()
 
 
-def _upgrading(
-    keys: Sequence[ImageKey], chosen: Sequence[int], tag: bytes
-) -> Callable[[Transaction], int]:
+def _upgrading(keys: Sequence[ImageKey], chosen: Sequence[int], tag: bytes) -> Callable[[Transaction], int]:
     def action(txn: Transaction) -> int:
         return sum(_upgrade(txn, key, chosen, tag) for key in keys)
 

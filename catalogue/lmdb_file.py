@@ -1,4 +1,6 @@
-"""One LMDB file that grows, is compacted, and says in our words what goes wrong. The only module that imports lmdb.
+"""One LMDB file that grows, is compacted, and says in our words what goes wrong.
+
+The only module that imports lmdb.
 
 Facts that it rests on:
 
@@ -22,11 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import lmdb
 
 from .errors import FormatVersionError, RecordCorruptError, StoreError, StoreFullError
+from .pages import check_pages
 from .settings import sync_folder
 from .store import Reader
 
@@ -151,6 +154,29 @@ class LmdbFile:
             self._take_notice()
             self._copy_to(folder / f"{self.name}.lmdb")
 
+    def check_pages(self) -> None:
+        """Make sure that the pages of the file hang together: see `pages.check_pages`."""
+        with self._lock, self._explained():
+            self._take_notice()
+            with self._begin() as txn:
+                check_pages(self.path, txn.id())
+
+    def set_aside(self) -> Path:
+        """Rename a file that is damaged, and put an empty one in its place; where it lies now."""
+        with self._lock, self._explained():
+            generation = _generation(self.path) + 1
+            kept = self.folder / f"{self.path.name}.damaged-{os.urandom(3).hex()}"
+            self._env.close()
+            self.path.rename(kept)
+            _remove(self.path)
+            # Under a new name, so that readers take notice, and whole from the start.
+            draft = self.folder / f".{self.name}.{os.urandom(6).hex()}"
+            lmdb.open(os.fspath(draft), subdir=False, lock=False, lib_version=_FORMAT_LIB).close()
+            draft.rename(self.folder / f"{self.name}.{generation}.lmdb")
+            sync_folder(self.folder)
+            self._open()
+            return kept
+
     def sizes(self) -> Sizes:
         """How large the file is, how much of it is free, and who reads it."""
         with self._lock, self._explained():
@@ -196,12 +222,13 @@ class LmdbFile:
             self._noticed = time.monotonic()
             return
 
-    def _begin(self, buffers: bool = False) -> lmdb.Transaction:
+    def _begin(self, buffers: bool = False) -> lmdb.Transaction[Any]:
+        begin: Callable[..., lmdb.Transaction[Any]] = self._env.begin
         try:
-            return self._env.begin(buffers=buffers)
+            return begin(buffers=buffers)
         except lmdb.MapResizedError:
             self._env.set_mapsize(0)
-            return self._env.begin(buffers=buffers)
+            return begin(buffers=buffers)
 
     def _take_notice(self) -> None:
         """Move on to the compacted file when there is one; refuse use after a fork."""

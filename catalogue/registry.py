@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -130,6 +131,21 @@ class Registry:
     def close(self) -> None:
         """Give all connections back. May be called twice."""
         self._database.close()
+
+    def copy(self, path: Path) -> None:
+        """Copy a SQLite registry, as of one moment and while others write, to the new file `path`.
+
+        Raises:
+            UsageError: the registry is in PostgreSQL, which has tools of its own for that.
+        """
+        self._database.copy(path)
+
+    def compact(self) -> int:
+        """Return the free pages of a SQLite file to the disk; how many bytes. PostgreSQL sees to that itself.
+
+        Readers go on with what they see. When it is interrupted, nothing has changed.
+        """
+        return self._database.compact()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from . import codec
-from .errors import RecordMissingError, StoreError, TexcatError
+from .errors import (
+    FingerprintMismatchError,
+    RecordCorruptError,
+    RecordMissingError,
+    StoreError,
+    TexcatError,
+)
 from .lmdb_file import Entry, LmdbFile, Transaction
 from .store import Problem, StoreStats, interest_at, part_of, slot_of, stack
 from .types import KEY_BYTES, ImageKey, Planes, TextureRecord
@@ -162,7 +168,10 @@ class LmdbTextureStore:
                         images += 1
                         base_bytes += len(value)
                         continue
-                    slots, _ = codec.decode(value)
+                    try:
+                        slots, _ = self._decode(ImageKey(key[:KEY_BYTES]), part, value)
+                    except TexcatError:
+                        continue  # `check` reports it, too
                     for slot in slots.tolist():
                         interest = interest_at(part, slot)
                         maps[interest] = maps.get(interest, 0) + 1
@@ -181,6 +190,7 @@ class LmdbTextureStore:
     def check(self) -> Iterator[Problem]:
         for file in self._files:
             try:
+                file.check_pages()  # first: LMDB may not survive reading a damaged page
                 for chunk in _entries(file):
                     for key, value in chunk:
                         yield from self._check_entry(file, key, value)
@@ -197,13 +207,25 @@ class LmdbTextureStore:
             file.change(_deleting_entries(doomed[file.name])) for file in self._files if file.name in doomed
         )
 
-    def compact(self) -> int:
+    def set_aside(self, problems: Iterable[Problem]) -> list[Path]:
+        """Put an empty shard in the place of each that `check` could not read; where those lie now."""
+        damaged = {problem.where for problem in problems if problem.entry is None}
+        return [file.set_aside() for file in self._files if os.fspath(file.path) in damaged]
+
+    def compact(self, on_progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """Rewrite every shard without its free pages; how many bytes that returned to the disk.
 
         Readers that are open go on with the old file until they take notice, within a second. When it is
         interrupted, each shard is either as it was or compacted.
+
+        Args:
+            on_progress: called after each shard, with how many are done, of how many.
         """
-        return sum(file.compact() for file in self._files)
+        returned = 0
+        for done, file in enumerate(self._files, 1):
+            returned += file.compact()
+            on_progress(done, len(self._files))
+        return returned
 
     def copy(self, folder: Path) -> None:
         """Copy every shard, each as of one moment, without free pages, into the empty folder `folder`."""
@@ -284,14 +306,15 @@ class LmdbTextureStore:
         try:
             self._decode(image, part, value)
         except TexcatError as error:
-            yield Problem(where, str(error), image, key)
+            yield Problem(where, str(error), image, key, isinstance(error, FingerprintMismatchError))
         if part != 0:
             with file.view() as txn:
                 if txn.get(image + _BASE) is None:
                     yield Problem(where, "it holds maps of an image that has no base texture", image, key)
 
     def _file(self, key: ImageKey) -> LmdbFile:
-        return self._files[_SHARD.unpack_from(key)[0] % len(self._files)]
+        number: int = _SHARD.unpack_from(key)[0]
+        return self._files[number % len(self._files)]
 
 
 def _plane(planes: Planes, place: int) -> Planes:
@@ -310,7 +333,8 @@ def parts_of_image(txn: Transaction, key: ImageKey) -> list[tuple[int, bytes]]:
     cursor = txn.cursor()
     more = cursor.set_range(key)
     while more and (name := cursor.key())[:KEY_BYTES] == key:
-        found.append((_PART.unpack(name[KEY_BYTES:])[0], cursor.value()))
+        if len(name) == KEY_BYTES + _PART.size:  # `check` reports others
+            found.append((_PART.unpack(name[KEY_BYTES:])[0], cursor.value()))
         more = cursor.next()
     return found
 
@@ -342,6 +366,7 @@ def images(file: LmdbFile) -> Iterator[list[ImageKey]]:
             more = cursor.set_range(start)
             while more and len(chunk) < CHUNK:
                 name = cursor.key()
+                _require_order(file, start, name)
                 if name[KEY_BYTES:] == _BASE:
                     chunk.append(ImageKey(name[:KEY_BYTES]))
                 start = name[:KEY_BYTES] + _LAST
@@ -356,12 +381,20 @@ def _entries(file: LmdbFile) -> Iterator[list[Entry]]:
     while True:
         with file.view() as txn:
             cursor = txn.cursor()
-            chunk = []
+            chunk: list[Entry] = []
             more = cursor.set_range(start)
             while more and len(chunk) < CHUNK:
-                chunk.append((cursor.key(), cursor.value()))
+                name = cursor.key()
+                _require_order(file, start, name)
+                chunk.append((name, cursor.value()))
+                start = name + b"\0"
                 more = cursor.next()
         if not chunk:
             return
         yield chunk
-        start = chunk[-1][0] + b"\0"
+
+
+def _require_order(file: LmdbFile, start: bytes, name: bytes) -> None:
+    """Entries ascend. In a damaged file they may not, and a scan would never end."""
+    if name < start:
+        raise RecordCorruptError(f"{file.path}, entry {name.hex()},", f"one from {start.hex()}", name.hex())

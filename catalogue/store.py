@@ -19,10 +19,10 @@ from . import codec
 from .errors import RecordMissingError, UsageError
 from .types import ImageKey, Planes, TextureRecord
 
-
 GROUP = 15
 """Interests whose maps share a record: with their table, 15 maps of 16x16 fill one page of LMDB, and 15 of
-32x32 fill four. Adding an interest to an image rewrites one such record, a look-up of three reads at most three."""
+32x32 fill four. Adding an interest to an image rewrites one such record, a look-up of three reads at most
+three."""
 
 
 def part_of(interest: int) -> int:
@@ -93,12 +93,14 @@ class Problem:
         reason: what is wrong.
         key: image whose record it is, if that is known.
         entry: key of the entry in its file, if it is about one.
+        foreign: whether it is sound, but of another encoder.
     """
 
     where: str
     reason: str
     key: ImageKey | None = None
     entry: bytes | None = None
+    foreign: bool = False
 
 
 class TextureStore(Protocol):

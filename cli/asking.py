@@ -160,12 +160,12 @@ def write_picture(picture: Image, path: Path) -> None:
 @contextmanager
 def _open_to_answer(path: Path) -> Iterator[tuple[Catalogue, str | None]]:
     """A catalogue, open to write if possible, so that what is computed is saved; else why it is not."""
-    from ..catalogue import Catalogue, CatalogueLockedError, ReadOnlyError
+    from ..catalogue import Catalogue, CatalogueError
 
     not_saved: str | None = None
     try:
         opened = Catalogue.open(path, "w")
-    except (CatalogueLockedError, ReadOnlyError) as error:
+    except CatalogueError as error:  # locked, read-only, on a network; what hinders reading is told then
         not_saved = str(error)
         opened = Catalogue.open(path)
     with opened:

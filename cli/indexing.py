@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOption
 from .output import count, out, print_json, printable, table
 from .progress import progress_bar
 
@@ -31,6 +31,7 @@ def index(
     ] = 30.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the encoder together.")] = 8,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    allow_network: NetworkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Look at every new or changed image once, through all interests.
@@ -41,7 +42,10 @@ def index(
     from ..catalogue import Catalogue
     from ..indexer import index_corpus
 
-    with Catalogue.open(catalogue, "w") as opened, progress_bar("indexing", shown=not as_json) as on_progress:
+    with (
+        Catalogue.open(catalogue, "w", allow_network=allow_network) as opened,
+        progress_bar("indexing", shown=not as_json) as on_progress,
+    ):
         report = index_corpus(
             opened,
             folders,

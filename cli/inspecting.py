@@ -1,10 +1,11 @@
-"""``texcat stats`` and ``texcat verify``."""
+"""``texcat stats``."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from rich.filesize import decimal
 
 from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
@@ -12,6 +13,8 @@ from .output import count, out, print_json, printable, table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ..catalogue.store import Reader
 
 
 def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
@@ -23,6 +26,7 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
         counts, held = opened.registry.counts(), opened.store.stats()
         registry = None if settings.database else _registry_bytes(opened.path)
         path = str(opened.path)
+    readers = _others(held.readers)
     total = held.file_bytes + (registry or 0)
     document = {
         "catalogue": path,
@@ -43,6 +47,9 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
             "total": total,
             "per_image": total / held.images if held.images else None,
         },
+        "readers": [
+            {"pid": pid, "shards": shards, "pinned": pinned} for pid, (shards, pinned) in readers.items()
+        ],
         "interests": [
             {
                 "id": interest.id,
@@ -71,6 +78,8 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
     facts.add_row("registry", "in a database of its own" if registry is None else decimal(registry))
     if held.images:
         facts.add_row("a photo", decimal(total // held.images))
+    if readers:
+        facts.add_row("being read by", ", ".join(_named(pid, pinned) for pid, (_, pinned) in readers.items()))
     console.print(facts)
     if interests:
         rows = table("#id", "interest", "#weight", "#maps", "#size")
@@ -85,30 +94,18 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
         console.print(rows)
 
 
-def verify(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
-    """Read every record, and compare records and registry; exit 1 when something is wrong."""
-    from ..catalogue import Catalogue
-    from ..catalogue.verifying import verify as find_problems
+def _others(readers: Sequence[Reader]) -> dict[int, tuple[int, int]]:
+    """By process but this one: how many shards it has open, and in how many it keeps freed pages from use."""
+    found: dict[int, tuple[int, int]] = {}
+    for pid in sorted({reader.pid for reader in readers} - {os.getpid()}):
+        own = [reader for reader in readers if reader.pid == pid]
+        found[pid] = (len({reader.file for reader in own}), len({r.file for r in own if r.pinned}))
+    return found
 
-    with Catalogue.open(catalogue) as opened:
-        problems = list(find_problems(opened))
-        images = opened.registry.counts().images
-    if as_json:
-        documents = [
-            {"where": p.where, "reason": p.reason, "key": None if p.key is None else str(p.key)}
-            for p in problems
-        ]
-        print_json({"images": images, "problems": documents})
-    elif problems:
-        rows = table("where", "problem")
-        for problem in problems:
-            rows.add_row(printable(problem.where), printable(problem.reason))
-        out().print(rows)
-        out().print(f"{count(len(problems), 'problem')} found")
-    else:
-        out().print(f"{count(images, 'image')}: every record is sound, and records and registry agree")
-    if problems:
-        raise typer.Exit(1)
+
+def _named(pid: int, pinned: int) -> str:
+    held = f" (keeps freed pages of {count(pinned, 'shard')} from being used again)" if pinned else ""
+    return f"process {pid}{held}"
 
 
 def _registry_bytes(folder: Path) -> int:

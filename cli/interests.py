@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOption
 from .output import count, out, print_json, printable, table
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def add(
         float, typer.Option(help="Part in a blend, beside other interests; 0 takes no part.")
     ] = 1.0,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    allow_network: NetworkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add interests, or give those that are there a new weight."""
@@ -34,7 +35,7 @@ def add(
 
     for phrase in phrases:  # all are looked at before the first is added
         normalise_phrase(phrase)
-    with Catalogue.open(catalogue, "w") as opened:
+    with Catalogue.open(catalogue, "w", allow_network=allow_network) as opened:
         added = [opened.add_interest(phrase, weight) for phrase in phrases]
     if as_json:
         print_json({"added": [_document(interest) for interest in added]})
@@ -73,12 +74,15 @@ def list_(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
 
 @app.command()
 def remove(
-    phrases: PhrasesArgument, catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False
+    phrases: PhrasesArgument,
+    catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    allow_network: NetworkOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove interests, and all their maps."""
     from ..catalogue import Catalogue, UnknownInterestError
 
-    with Catalogue.open(catalogue, "w") as opened:
+    with Catalogue.open(catalogue, "w", allow_network=allow_network) as opened:
         found = {phrase: opened.registry.find_interest(phrase) for phrase in phrases}
         for phrase, interest in found.items():  # all are looked at before the first is removed
             if interest is None:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import asking, demo, indexing, inspecting, interests, making
+from . import asking, demo, indexing, inspecting, interests, keeping, making
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -29,7 +29,9 @@ app.command()(indexing.index)
 app.command()(asking.lookup)
 app.command()(asking.query)
 app.command()(inspecting.stats)
-app.command()(inspecting.verify)
+app.command()(keeping.verify)
+app.command()(keeping.compact)
+app.command()(keeping.backup)
 app.command()(demo.demo)
 
 
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 _say("interrupted; run the command again to go on")
             raise
         except Exception as error:
-            # Imported here: the package brings the database along, and `texcat --help` does not wait for that.
+            # Imported here: the package brings the database along, and `texcat --help` need not wait for it.
             from ..catalogue.errors import TexcatError, UsageError
 
             if not isinstance(error, TexcatError):

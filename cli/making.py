@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOption
 from .output import out, print_json, printable
 
 
@@ -28,6 +28,7 @@ def init(
             metavar="URL", help="SQLAlchemy URL of an empty database; SQLite in the folder when empty."
         ),
     ] = "",
+    allow_network: NetworkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make an empty catalogue."""
@@ -42,6 +43,7 @@ def init(
         groups=tuple(Group) if groups is None else groups.split(","),
         shards=shards or DEFAULT_SHARDS,
         database=database,
+        allow_network=allow_network,
     ) as made:
         if adopted is not None:
             made.adopt_encoder(*adopted)

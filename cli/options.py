@@ -16,6 +16,10 @@ CatalogueOption = Annotated[
         "--catalogue", "-c", metavar="PATH", envvar=CATALOGUE_VARIABLE, help="Folder of the catalogue."
     ),
 ]
+NetworkOption = Annotated[
+    bool,
+    typer.Option("--allow-network", help="Write on a network file system, which no other host may open."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")
 ]

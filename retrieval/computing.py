@@ -81,7 +81,7 @@ class Computer:
         return record
 
     def map(self, source: Source, phrase: str) -> NDArray[np.float32]:
-        """Raw map of any phrase in an image, float32 [n, n]: grid and scale are those of the encoder's maps."""
+        """Raw map of any phrase in an image: float32 [n, n], on the grid and the scale of the encoder."""
         return self._maker({}).map(self._direction(phrase), self._features_of(source))
 
     def _maker(self, vectors: dict[int, InterestVectors]) -> TextureMaker:

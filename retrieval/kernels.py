@@ -25,9 +25,9 @@ CELLS = GRID * GRID
 
 # Rows of a full texture, in the order of CHANNELS.
 (
-    _RED, _GREEN, _BLUE, _LUMINANCE, _LIGHTNESS, _GREEN_RED, _Y, _X, _ECCENTRICITY, _EDGE_X, _EDGE_Y, _MAGNITUDE,
-    _INVERTED, _HIGHPASS, _LOWPASS, _COLOR, _INTENSITY, _ORIENTATION, _SALIENCY, _CLUSTER, _VARIANCE, _DISTANCE,
-    _OBJECT, _BOUNDARY, _SIMILARITY, _INTEREST_EDGES, _INTEREST_SALIENCY,
+    _RED, _GREEN, _BLUE, _LUMINANCE, _LIGHTNESS, _GREEN_RED, _Y, _X, _ECCENTRICITY,
+    _EDGE_X, _EDGE_Y, _MAGNITUDE, _INVERTED, _HIGHPASS, _LOWPASS, _COLOR, _INTENSITY, _ORIENTATION, _SALIENCY,
+    _CLUSTER, _VARIANCE, _DISTANCE, _OBJECT, _BOUNDARY, _SIMILARITY, _INTEREST_EDGES, _INTEREST_SALIENCY,
 ) = range(len(CHANNELS))  # fmt: skip
 
 _R, _G, _B = (np.float32(weight) for weight in LUMA)
@@ -54,7 +54,9 @@ class Assembler:
         stored = held.stored.names
         self._rows = np.array([places[name] for name in stored], np.int64)
         self._flags = _HAS_COLOUR * ("red" in stored and "green" in stored and "blue" in stored)
-        self._flags += _HAS_SALIENCY * ("saliency_orientation" in stored) + _HAS_OBJECTS * ("object_id" in stored)
+        self._flags += _HAS_SALIENCY * ("saliency_orientation" in stored) + _HAS_OBJECTS * (
+            "object_id" in stored
+        )
         self._wanted = np.array([places[name] for name in wanted.names], np.int64)
         self._all = wanted.channels == CHANNELS
         enlarge = resize_matrix(side, GRID)
@@ -143,14 +145,14 @@ def _blend(
 @njit(nogil=True, cache=True)
 def _count(records: Bytes, start: int) -> int:
     """Planes of the record at `start`."""
-    return np.int64(records[start + 18]) + 256 * np.int64(records[start + 19])
+    return int(records[start + 18]) + 256 * int(records[start + 19])
 
 
 @njit(nogil=True, cache=True)
 def _length(records: Bytes, start: int) -> int:
     """Bytes of the record at `start`."""
-    rows = np.int64(records[start + 20]) + 256 * np.int64(records[start + 21])
-    columns = np.int64(records[start + 22]) + 256 * np.int64(records[start + 23])
+    rows = int(records[start + 20]) + 256 * int(records[start + 21])
+    columns = int(records[start + 22]) + 256 * int(records[start + 23])
     return HEADER_BYTES + _count(records, start) * (10 + rows * columns)
 
 
@@ -225,7 +227,9 @@ def _assemble(
     flat = u.reshape(CELLS)
     _interest_edges(flat, magnitude, around, planes[_INTEREST_EDGES])
     _to_unit(square[_MAGNITUDE], scratch)
-    share = np.float32(1) / (_OF_SIMILARITY + _OF_EDGES + (_OF_SALIENCY if flags & _HAS_SALIENCY else np.float32(0)))
+    share = np.float32(1) / (
+        _OF_SIMILARITY + _OF_EDGES + (_OF_SALIENCY if flags & _HAS_SALIENCY else np.float32(0))
+    )
     for cell in range(CELLS):
         relevance[cell] = share * (_OF_SIMILARITY * flat[cell] + _OF_EDGES * around[cell])
     if flags & _HAS_SALIENCY:
@@ -266,8 +270,8 @@ def _to_unit(plane: Floats, out: Floats) -> None:
             out[r, c] = (plane[r, c] - least) * scale
 
 
-# The loops below run over a whole plane at once, across the ends of its rows, and what that makes of the ends is
-# put right after: a loop of 32 cells is over before the checks that let it be vectorised have paid.
+# The loops below run over a whole plane at once, across the ends of its rows, and what that makes of the
+# ends is put right after: a loop of 32 cells is over before the checks that let it be vectorised have paid.
 
 
 @njit(nogil=True, cache=True, fastmath=True)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ..catalogue import codec
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.errors import ImageReadError, RecordMissingError, UsageError
+from ..catalogue.errors import EncoderNeededError, ImageReadError, RecordMissingError, UsageError
 from ..catalogue.grid import resize_plane
 from ..catalogue.quantise import dequantise
-from ..catalogue.types import GRID, ImageKey, TextureRecord
+from ..catalogue.types import GRID, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import ALLOCATORS, Allocation
 from .blending import own_share
@@ -86,7 +86,8 @@ class Retriever:
         Raises:
             UsageError: not exactly one of `question` and `matches` is given, or there is nothing to match.
             ImageReadError: the image has to be read, and cannot be.
-            RecordMissingError: something is not in the catalogue, and cannot be computed.
+            RecordMissingError: the image is known by its key alone, and not in the catalogue.
+            EncoderNeededError: something is not in the catalogue, and the encoder may not be loaded.
             RecordCorruptError: what is stored of the image is damaged.
         """
         started = perf_counter()
@@ -151,7 +152,7 @@ class Retriever:
 
         Raises:
             InvalidPhraseError: the phrase is empty, too long, or holds control characters.
-            ImageReadError, RecordMissingError, RecordCorruptError: as `lookup`.
+            ImageReadError, RecordMissingError, RecordCorruptError, EncoderNeededError: as `lookup`.
         """
         source = find_source(image, self.catalogue.registry)
         interest = self.catalogue.registry.find_interest(phrase)
@@ -159,7 +160,7 @@ class Retriever:
         if interest is not None and held is not None and interest.id in held:
             planes = self.catalogue.store.read(source.key, [interest.id]).maps[interest.id]
             return resize_plane(dequantise(planes)[0], GRID)
-        return resize_plane(self._computing(source.key).map(source, phrase), GRID)
+        return resize_plane(self._computing(f"image {source.key}").map(source, phrase), GRID)
 
     def allocate(self, hit: Lookup, budget: int = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
@@ -175,7 +176,7 @@ class Retriever:
         """Text embedding of a question, float32 [d_text], from memory, the registry, or the encoder.
 
         Raises:
-            RecordMissingError: it was never asked here, and the encoder may not be loaded.
+            EncoderNeededError: it was never asked here, and the encoder may not be loaded.
         """
         cached = self._questions.get(question)
         if cached is not None:
@@ -183,7 +184,7 @@ class Retriever:
         catalogue = self.catalogue
         embedding = catalogue.registry.question(catalogue.settings.fingerprint, question)
         if embedding is None:
-            embedding = self._computing(f"question {question!r}").embedding(question)
+            embedding = self._computing("a question that was not asked before").embedding(question)
             if catalogue.writable:
                 catalogue.registry.put_question(catalogue.settings.fingerprint, question, embedding)
         self._questions[question] = embedding
@@ -214,7 +215,9 @@ class Retriever:
         try:
             return np.frombuffer(self.catalogue.store.fetch(key, matches.parts), np.uint8), None
         except RecordMissingError:
-            record = self._computing(key).record(source, [m.interest.id for m in matches], base=True)
+            record = self._computing(f"image {key}").record(
+                source, [m.interest.id for m in matches], base=True
+            )
         assert record.base is not None
         base = codec.encode(range(len(record.base.values)), record.base, key, 0, bytes(codec.TAG_BYTES))
         without_maps = np.frombuffer(base + codec.EMPTY * len(matches.parts), np.uint8)
@@ -222,12 +225,14 @@ class Retriever:
 
     def _make(self, source: Source, matches: Sequence[Match]) -> Plane:
         """Blend of the maps of `matches`, made now."""
-        record = self._computing(source.key).record(source, [m.interest.id for m in matches], base=False)
+        record = self._computing(f"image {source.key}").record(
+            source, [m.interest.id for m in matches], base=False
+        )
         return self._blend(record, matches)
 
     def _blend(self, record: TextureRecord, matches: Sequence[Match]) -> Plane:
         """Weighted sum of maps that were made now, on their own grid."""
-        side = self._computing(record.key).encoder.map_size
+        side = self._computing(f"image {record.key}").encoder.map_size
         total = np.zeros((side, side), np.float32)
         for match in matches:
             total += np.float32(match.weight) * dequantise(record.maps[match.interest.id])[0]
@@ -255,15 +260,15 @@ class Retriever:
         if matches and (self._computer is None or own_share(confidence) == 0):
             return None
         try:
-            return self._computing(source.key).map(source, question)
+            return self._computing(f"image {source.key}").map(source, question)
         except (RecordMissingError, ImageReadError):
             if not matches:
                 raise
             return None
 
-    def _computing(self, what: ImageKey | str) -> Computer:
+    def _computing(self, what: str) -> Computer:
         if self._computer is None:
-            raise RecordMissingError(str(what))
+            raise EncoderNeededError(what)
         return self._computer
 
 

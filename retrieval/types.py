@@ -58,6 +58,7 @@ class Matches(tuple[Match, ...]):
     weights: NDArray[np.float32]
 
     def __new__(cls, matches: Iterable[Match] = ()) -> Self:
+        """Matches, in the order given."""
         made = super().__new__(cls, matches)
         ids = [match.interest.id for match in made]
         made.best = max((match.similarity for match in made), default=-1.0)
@@ -112,4 +113,5 @@ class Lookup:
         """
         if name not in self.channels:
             raise UnknownChannelError(name, self.channels)
-        return self.textures[self.channels.index(name)]
+        plane: NDArray[np.float32] = self.textures[self.channels.index(name)]
+        return plane

@@ -25,6 +25,10 @@ HEAD_VERSION = 1
 
 Variant = Literal["naclip", "vanilla"]
 
+READ_CHARACTERS = 4096
+"""How much of a phrase is read. CLIP's context of 77 tokens is full long before, and the time that its
+tokenizer takes for one word grows with the square of its length."""
+
 NEIGHBOURHOOD_SIGMA = 5.0
 """Standard deviation of the neighbourhood prior, in patches, as Hajimiri et al. 2025 chose it."""
 
@@ -168,7 +172,8 @@ class OpenClipEncoder:
         """Directions of phrases: float32 [N, dim], unit norm."""
         if not phrases:
             return torch.empty(0, self.dim, device=self.device)
-        prompts = [prompt for phrase in phrases for prompt in _prompts(phrase)]
+        read = (phrase.lstrip()[:READ_CHARACTERS] for phrase in phrases)
+        prompts = [prompt for phrase in read for prompt in _prompts(phrase)]
         embedded: Tensor = self._clip.encode_text(self._tokenize(prompts).to(self.device), normalize=True)
         return F.normalize(embedded.reshape(len(phrases), -1, self.dim).mean(1), dim=-1)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from texcat.catalogue.types import ImageKey, Planes
 
+COUNTS = st.integers(1, 5)
 SIDES = st.sampled_from([1, 2, 7, 16, 32])
 LEVELS = st.floats(-1e6, 1e6, width=32)
 
@@ -14,7 +15,7 @@ LEVELS = st.floats(-1e6, 1e6, width=32)
 @st.composite
 def planes(
     draw: st.DrawFn,
-    count: st.SearchStrategy[int] = st.integers(1, 5),
+    count: st.SearchStrategy[int] = COUNTS,
     sides: st.SearchStrategy[int] = SIDES,
 ) -> Planes:
     """Planes of any content."""

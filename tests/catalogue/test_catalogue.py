@@ -126,7 +126,9 @@ def test_the_first_encoder_is_the_only_one(catalogue: Catalogue) -> None:
     catalogue.check_encoder("first")
     catalogue.adopt_encoder("first", 0.25, 0.75)
     catalogue.store.write([record(KEYS[0], 1)])
-    with pytest.raises(FingerprintMismatchError, match="made with encoder first, but .* is second") as caught:
+    with pytest.raises(
+        FingerprintMismatchError, match=r"made with encoder first, but .* is second"
+    ) as caught:
         catalogue.check_encoder("second")
     assert (caught.value.expected, caught.value.actual) == ("first", "second")
     path = catalogue.path

@@ -1,7 +1,7 @@
 """A catalogue that an earlier version made is brought to the present format, and says the same.
 
-`data/format1.tar.xz` is such a catalogue of three drawn pictures and nineteen interests, `data/format1.npz` the
-planes that the earlier version read from it.
+`data/format1.tar.xz` is such a catalogue of three drawn pictures and nineteen interests; `data/format1.npz`
+holds the planes that the earlier version read from it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def assert_as_before(path: Path) -> None:
         assert len(catalogue.interests()) == 19
         for key in keys:
             record = catalogue.store.read(key)
-            assert record.maps.keys() == {int(n.partition("/")[2]) for n in before.files if n.startswith(f"{key}/")
-                                          and not n.endswith("base")}  # fmt: skip
+            parts = {name.partition("/")[2] for name in before.files if name.startswith(f"{key}/")}
+            assert record.maps.keys() == {int(part) for part in parts - {"base"}}
             for interest, planes in record.maps.items():
                 np.testing.assert_array_equal(dequantise(planes), before[f"{key}/{interest}"])
             assert record.base is not None

@@ -176,10 +176,15 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path, small_di
     store = lmdb_store(small_disk)
     records = many(200)
     kept = 0
-    with pytest.raises(StoreFullError, match="free some space"):
+
+    def write_all() -> None:
+        nonlocal kept
         for start in range(0, len(records), 10):
             store.write(records[start : start + 10])
             kept = start + 10
+
+    with pytest.raises(StoreFullError, match="free some space"):
+        write_all()
     assert kept > 0
     assert {r.key for r in records[:kept]} <= set(store.keys())
     assert list(store.check()) == []
@@ -302,16 +307,17 @@ def _hold_open(folder: Path, holding: Event) -> None:
         time.sleep(60)
 
 
-_reader: LmdbTextureStore
+_readers: list[LmdbTextureStore] = []
+"""Of a worker process: the one store that it keeps open."""
 
 
 def _open_reader(folder: Path) -> None:
-    global _reader
-    _reader = lmdb_store(folder, read_only=True)
+    _readers.append(lmdb_store(folder, read_only=True))
 
 
 def _count() -> int:
-    return len(list(_reader.keys()))
+    (reader,) = _readers
+    return len(list(reader.keys()))
 
 
 def _spoil(folder: Path, key: bytes) -> None:
@@ -321,5 +327,3 @@ def _spoil(folder: Path, key: bytes) -> None:
         assert value, "the entry must be in shard 0"
         value[-1] ^= 0x10
         txn.put(key, bytes(value))
-
-

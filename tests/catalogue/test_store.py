@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +31,10 @@ STORES: dict[str, Callable[[Path], TextureStore]] = {
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> TextureStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TextureStore]:
     made = STORES[request.param](tmp_path / "shards")
-    request.addfinalizer(made.close)
-    return made
+    yield made
+    made.close()
 
 
 def plane(value: int, side: int = 16, count: int = 1) -> Planes:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-
-from texcat.catalogue import Catalogue
 
 from .conftest import INTERESTS, Texcat
 
@@ -11,7 +11,7 @@ def test_stats(texcat: Texcat, indexed: Path) -> None:
     told = texcat("stats", "-c", indexed, "--json").json
     assert set(told) == {
         "catalogue", "encoder", "fingerprint", "groups", "images", "files", "failed", "missing", "questions",
-        "bytes", "interests",
+        "bytes", "readers", "interests",
     }  # fmt: skip
     assert (told["images"], told["files"], told["failed"], told["missing"], told["questions"]) == (
         3,
@@ -40,22 +40,18 @@ def test_stats_of_an_empty_catalogue(texcat: Texcat, empty: Path) -> None:
     assert "none until the first image is indexed" in texcat("stats", "-c", empty).out
 
 
-def test_verify_a_sound_catalogue(texcat: Texcat, indexed: Path) -> None:
-    result = texcat("verify", "-c", indexed, "--json")
-    assert result.code == 0
-    assert result.json == {"images": 3, "problems": []}
-    assert "3 images: every record is sound" in texcat("verify", "-c", indexed).out
-
-
-def test_verify_lists_each_problem_and_fails(texcat: Texcat, indexed: Path) -> None:
-    with Catalogue.open(indexed, "w") as catalogue:
-        key = next(iter(catalogue.store.keys()))
-        catalogue.store.delete([key])
-    result = texcat("verify", "-c", indexed, "--json")
-    assert result.code == 1
-    assert [problem["key"] for problem in result.json["problems"]] == [str(key)]
-    assert set(result.json["problems"][0]) == {"where", "reason", "key"}
-    shown = texcat("verify", "-c", indexed)
-    assert shown.code == 1
-    assert "1 problem found" in shown.out
-    assert str(key) in shown.out.replace("\n", "")
+def test_stats_names_who_reads(texcat: Texcat, indexed: Path) -> None:
+    assert texcat("stats", "-c", indexed, "--json").json["readers"] == []
+    program = (
+        "import sys\nfrom texcat.catalogue import Catalogue\n"
+        "with Catalogue.open(sys.argv[1]) as c, c.store._files[0].view(): print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", program, indexed]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "\n"
+        told = texcat("stats", "-c", indexed, "--json").json["readers"]
+        shown = texcat("stats", "-c", indexed).out
+        reader.communicate("\n")
+    assert (told[0]["pid"], told[0]["pinned"]) == (reader.pid, 1)
+    assert f"process {reader.pid} (keeps freed pages of 1 shard from being used again)" in shown

@@ -11,9 +11,9 @@ from PIL import Image
 from scipy.ndimage import distance_transform_edt, label, sobel
 from skimage.color import rgb2lab
 from texcat.catalogue.channels import CHANNELS, ChannelSchema, Group, Kind, Source
+from texcat.catalogue.derived import derived_planes
 from texcat.catalogue.errors import UsageError
 from texcat.catalogue.types import GRID
-from texcat.catalogue.derived import derived_planes
 from texcat.indexer.channels import ChannelInputs, base_channels
 from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.pixels import CELL, WORKING_SIZE, Pixels

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,16 @@ def test_direction_is_the_mean_over_templates(saved: Callable[..., Path]) -> Non
     torch.testing.assert_close(directions, torch.stack(expected), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(encoder.text(["red bike", "🚲"]), directions)
     assert encoder.direction([]).shape == (0, 24)
+
+
+def test_a_question_may_be_long(saved: Callable[..., Path]) -> None:
+    encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu")
+    word = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz", k=100_000))
+    started = time.perf_counter()
+    assert encoder.text([word]).isfinite().all()
+    assert time.perf_counter() - started < 30  # whole, the word takes minutes
+    beginning = "where is the red bike? " * 10
+    torch.testing.assert_close(encoder.text(["\n" * 9_000 + beginning * 400]), encoder.text([beginning]))
 
 
 @pytest.mark.parametrize("variant", ["naclip", "vanilla"])

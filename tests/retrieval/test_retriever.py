@@ -1,4 +1,4 @@
-"""Look-ups: what is stored is read, what is not is computed and says so, and maps are where they should be."""
+"""Look-ups: what is stored is read, what is not is computed and says so, and maps are where they must be."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey
 from texcat.catalogue.errors import (
     ChannelNotHeldError,
+    EncoderNeededError,
     ImageReadError,
     InvalidPhraseError,
     RecordMissingError,
@@ -213,11 +214,11 @@ def test_without_the_encoder_only_what_is_stored_is_served(catalogue: Catalogue,
     hit = retriever.lookup(photos / "a.png", "green boat harbour")
     assert (hit.tier, hit.own_share) == (Tier.STORED, 0.0)
     assert hit.confidence < 0.5
-    with pytest.raises(RecordMissingError, match="never asked"):
+    with pytest.raises(EncoderNeededError, match="a question that was not asked before needs the encoder"):
         retriever.lookup(photos / "a.png", "never asked")
-    with pytest.raises(RecordMissingError):
+    with pytest.raises(EncoderNeededError):
         retriever.similarity(photos / "a.png", "red balloon")
-    with pytest.raises(RecordMissingError):
+    with pytest.raises(EncoderNeededError):
         retriever.lookup(quarters(photos / "new.png", RED, RED, RED, GREY), matches=hit.matches)
 
 
