@@ -28,13 +28,15 @@ import xxhash
 from _engines import ColumnEngine, Engine, Value, batches
 from _payload import INTERESTS, Payload, fill, key
 from numpy.typing import NDArray
-from texcat.catalogue import Catalogue, ImageKey, TextureRecord, codec
+from texcat.catalogue import Catalogue, ChannelSchema, ImageKey, TextureRecord, codec
 from texcat.catalogue.store import part_of, slot_of, stack
 from texcat.catalogue.types import Planes
-from texcat.retrieval import Matches, Retriever
+from texcat.retrieval import Matches, Retriever, relevance
+from texcat.retrieval.blending import blend_maps, texture_planes
 from texcat.retrieval.kernels import Assembler
 
 SIDE = 16
+SCHEMA = ChannelSchema.parse("default")
 PARTS = range(part_of(INTERESTS) + 1)
 SEAL_BYTES = 8
 Texture = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -359,3 +361,22 @@ def _gather(records: Iterable[memoryview], interest: int, count: int) -> Scan:
         values[number] = planes.values[place]
         levels[number] = planes.low[place], planes.high[place]
     return values, levels
+
+
+def with_numpy(records: bytes | memoryview, matches: Matches) -> Texture:
+    """The same as `assembled`, in numpy: what a look-up does without texcat's machine code."""
+    content, parts = bytes(records), []
+    while content:
+        slots, planes = codec.decode(content)
+        parts.append((slots, planes))
+        content = content[codec.HEADER_BYTES + codec.PLANE_BYTES * len(slots) + planes.values.size :]
+    (_, base), *groups = parts
+    maps = {}
+    for match, which, slot in zip(matches, matches.which.tolist(), matches.slots.tolist(), strict=True):
+        slots, planes = groups[which]
+        place = slots.tolist().index(slot)
+        chosen = slice(place, place + 1)
+        maps[match.interest.id] = Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen])
+    named = texture_planes(SCHEMA, base, blend_maps(maps, matches))
+    texture = np.stack([named[name] for name in SCHEMA.names])
+    return texture, relevance(named["similarity"], named["edge_magnitude"], named["saliency"])

@@ -34,7 +34,7 @@ LOCK_SECONDS = 30.0
 _SQLITE = "sqlite:///"
 _REACH_SECONDS = "10"
 _LOCK_ID = int.from_bytes(b"texcat")
-_DISK_FULL = ("SQLITE_FULL", "53100")
+_DISK_FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "53100")  # the second: its -shm file cannot grow
 _UNREACHABLE = "check that the server runs, and the host, port, user, password and database of the URL"
 _ADVICE = (
     (("SQLITE_BUSY", "55P03"), "another process is writing; wait until it ends, and run the command again"),

@@ -114,9 +114,7 @@ def backup(
         f"{count(made.images, 'image')} copied to {printable(str(made.path))}, {decimal(made.file_bytes)}"
     )
     if damaged:
-        console.print(
-            f"{count(damaged, 'damaged entry or shard')} left out: run texcat verify on the catalogue"
-        )
+        console.print(f"{count(damaged, 'damaged part')} left out: run texcat verify on the catalogue")
     console.print(f"To use it: texcat stats -c {printable(str(made.path))}")
 
 

@@ -73,8 +73,7 @@ def test_a_repair_waits_for_no_writer(texcat: Texcat, indexed: Path) -> None:
 
 
 def test_compact(texcat: Texcat, indexed: Path) -> None:
-    for _ in range(3):
-        assert texcat("interest", "remove", "cat", "-c", indexed).code in {0, 2}
+    assert texcat("interest", "remove", "cat", "-c", indexed).code == 0
     told = texcat("compact", "-c", indexed, "--json")
     assert told.code == 0
     assert set(told.json) == {"returned_bytes"}
@@ -105,7 +104,7 @@ def test_a_backup_of_a_damaged_catalogue_says_so(texcat: Texcat, indexed: Path, 
     shown = texcat("backup", tmp_path / "copy", "-c", indexed)
     assert shown.code == 0
     assert "2 images copied" in shown.out
-    assert "1 damaged entry or shard left out: run texcat verify on the catalogue" in shown.out
+    assert "1 damaged part left out: run texcat verify on the catalogue" in shown.out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""What the stress scripts share: small photos, an indexing pass over them, and all that a catalogue holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from texcat.catalogue import Catalogue
+from texcat.indexer import index_corpus, indexing
+
+from ..fakes import TinyEncoder
+
+PHRASES = ("red car", "green field")
+COMMIT_IMAGES = 4
+
+Content = Mapping[str, object]
+
+
+def make_photos(folder: Path, count: int, seed: int) -> None:
+    """`count` photos of 48x48 pixels."""
+    folder.mkdir(parents=True)
+    for number, pixels in enumerate(np.random.default_rng(seed).integers(0, 256, (count, 6, 6, 3), np.uint8)):
+        Image.fromarray(pixels).resize((48, 48)).save(folder / f"{number:04}.png")
+
+
+def index(path: Path, photos: Path) -> None:
+    """One pass, which commits often, so that there is much to interrupt."""
+    torch.set_num_threads(1)
+    indexing.COMMIT_IMAGES = COMMIT_IMAGES
+    with Catalogue.open(path, "w") as catalogue:
+        report = index_corpus(catalogue, [photos], encoder=TinyEncoder(), batch_size=COMMIT_IMAGES)
+    if report.skipped:
+        raise AssertionError(f"{len(report.skipped)} photos were skipped: {report.skipped[0]}")
+
+
+def content(path: Path) -> Content:
+    """All that a catalogue holds: interests, files, and each record by the phrases of its maps."""
+    with Catalogue.open(path) as catalogue:
+        phrases = {interest.id: interest.phrase for interest in catalogue.interests()}
+        files = catalogue.registry.files([b"/"]).values()
+        found: dict[str, object] = {f"interest {i.phrase}": i.weight for i in catalogue.interests()}
+        found |= {f"file {os.fsdecode(file.path)}": (file.key, file.reason) for file in files}
+        for key in catalogue.store.keys():
+            record = catalogue.store.read(key)
+            assert record.base is not None
+            maps = {phrases[number]: planes for number, planes in record.maps.items()}
+            parts = {"base": record.base, **maps}
+            found[f"record {key}"] = {
+                name: tuple(_bytes(array) for array in (planes.values, planes.low, planes.high))
+                for name, planes in sorted(parts.items())
+            }
+    return found
+
+
+def differences(found: Content, expected: Content) -> list[str]:
+    """Names of what differs."""
+    return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+
+
+def _bytes(array: NDArray[np.generic]) -> bytes:
+    return array.tobytes()
