@@ -289,8 +289,8 @@ def table(rows: Sequence[Row], images: int, lookups: int) -> str:
             *lines,
             "",
             f"Handed texcat's machine code, the best other store ({best.store}, {best.layout}) takes "
-            f"{best.p50_us / ours.p50_us:.2f} of texcat's time; with numpy, as such a store is used on its own, "
-            f"the best takes {min(row.numpy_us for row in peers) / ours.p50_us:.1f} times texcat's time. "
+            f"{best.p50_us / ours.p50_us:.2f} of texcat's time; with numpy, as such a store is used on its "
+            f"own, the best takes {min(row.numpy_us for row in peers) / ours.p50_us:.1f} times as long. "
             f"Best of the others, whichever it is: disk {min(row.disk_mb for row in peers):.0f} MB, "
             f"write {min(row.write_s for row in peers):.2f} s, add {min(row.add_s for row in peers):.2f} s, "
             f"read {min(row.scan_s for row in peers):.2f} s.",

@@ -68,7 +68,7 @@ def encode(slots: Sequence[int], planes: Planes, key: bytes, part: int, tag: byt
             planes.values.tobytes(),
         )
     )
-    return xxhash.xxh3_64_digest(body, _seed(key, part)) + body
+    return xxhash.xxh3_64_digest(body, _seed(key) ^ part) + body
 
 
 def stamp(tag: bytes) -> bytes:
@@ -86,11 +86,11 @@ def check(records: Sequence[bytes | memoryview], key: bytes, parts: Sequence[int
         FormatVersionError: one is sound, but of a version that this module does not read.
         FingerprintMismatchError: one is sound, but was made with another encoder.
     """
-    first = _seed(key, 0)
+    first = _seed(key)
     for record, part in zip(records, parts, strict=True):
         if record is EMPTY:
             continue
-        digest = xxhash.xxh3_64_digest(record[_CHECKSUM_BYTES:], first + part)
+        digest = xxhash.xxh3_64_digest(record[_CHECKSUM_BYTES:], first ^ part)
         if record[:_STAMPED] != digest + stamp:
             _complain(bytes(record), digest, stamp, f"{key.hex()}/{f'maps, part {part}' if part else 'base'}")
 
@@ -104,9 +104,9 @@ def decode(record: bytes) -> tuple[Slots, Planes]:
     return slots, Planes(values.reshape(count, rows, columns), levels[:count], levels[count:])
 
 
-def _seed(key: bytes, part: int) -> int:
-    """Half of it from the image key, a digest itself, and half from the part (below 2^32)."""
-    return (int.from_bytes(key[:4], "little") << 32) + part
+def _seed(key: bytes) -> int:
+    """Seed of the image `key`, itself a digest: its halves, one upon the other. That of a part is this ^ part."""
+    return int.from_bytes(key[:8], "little") ^ int.from_bytes(key[8:16], "little")
 
 
 def _complain(record: bytes, digest: bytes, stamp: bytes, where: str) -> NoReturn:

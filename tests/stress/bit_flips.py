@@ -2,10 +2,10 @@
 
     python -m tests.stress bit_flips [--flips 1000] [--headers 1000] [--images 60] [--seed 0]
 
-`--flips` are anywhere in the files, `--headers` in the first bytes of pages, which LMDB trusts.
-For each flip two processes open the damaged copy. One reads every record as a look-up does, without a check
-before: each must be what was written, or refused. LMDB itself may not survive a damaged page; that is counted.
-The other runs the store's check, which must survive every flip, and must find each that the first one noticed.
+`--flips` are anywhere in the files, `--headers` in the first bytes of pages, which LMDB trusts. For each
+flip two processes open the damaged copy. One reads every record as a look-up does, without a check before:
+each must be what was written, or refused. LMDB itself may not survive a damaged page; that is counted. The
+other runs the store's check, which must survive every flip, and must find each that the first one noticed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m tests.stress full_disk [--moments 20] [--photos 40] [--seed 0]
 
-The catalogue lies on a small tmpfs (mounting it needs root) that a file fills up to some rest: from nothing to
-nearly what the pass needs. The pass must end with StoreFullError; what was committed must be there, and verify
-but for records that the registry could not be told of; with room again, the same pass must end as it does
-without a full disk, record by record.
+The catalogue lies on a small tmpfs (mounting it needs root) that a file fills up to some rest: from nothing
+to nearly what the pass needs. The pass must end with StoreFullError; what was committed must be there, and
+verify but for records that the registry could not be told of; with room again, the same pass must end as it
+does without a full disk, record by record.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m tests.stress soak [--writes 1000000] [--images 500] [--seed 0]
 
-Each write replaces an image's base by another, larger or smaller, and one of its maps, so that pages are freed
-and used again all the time.
+Each write replaces an image's base by another, larger or smaller, and one of its maps, so that pages are
+freed and used again all the time.
 """
 
 from __future__ import annotations
