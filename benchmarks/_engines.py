@@ -40,7 +40,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield batch
 
 
-class Engine:
+class Engine(Protocol):
     """Holds values by name.
 
     Attributes:
@@ -51,11 +51,9 @@ class Engine:
 
     def put(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep values. Those of a format without keys take the place of all that there was, in order."""
-        raise NotImplementedError
 
     def get(self, name: bytes) -> Value:
         """One value."""
-        raise NotImplementedError
 
     def get_many(self, names: Sequence[bytes]) -> Sequence[Value]:
         """Values of `names`, which are neighbours as `put` had them where the format has no keys."""

@@ -81,7 +81,7 @@ class Layout:
         """What a look-up reads, ready for the arithmetic."""
         with self.env.begin(buffers=True) as txn:
             if self.group == 0:
-                return self.unpack(0, txn.get(_name(number, 0)))
+                return bytes(self.unpack(0, txn.get(_name(number, 0))))  # it must not be used after
             return b"".join([self.unpack(part, txn.get(_name(number, part))) for part in (0, *parts)])
 
     def change(self, images: int, edit: Callable[[int, bytes | None], bytes | None], part: int) -> None:

@@ -84,7 +84,7 @@ class Catalogue:
             path: the folder. It appears whole, or not at all.
             encoder: ``builtin`` or ``open_clip:MODEL/PRETRAINED``; loaded when the first image is indexed.
             groups: channel groups to hold. The interest group always is.
-            shards: LMDB files to spread images over; as many processes can write at once.
+            shards: LMDB files to spread images over.
             database: SQLAlchemy URL of an empty database; SQLite in the folder when empty.
             allow_network: as for `open`.
 

@@ -46,6 +46,7 @@ EMPTY = bytes(HEADER_BYTES)
 _CHECKSUM_BYTES = 8
 _STAMPED = 17
 _HEADER = struct.Struct("<B8sB3H")
+_HALVES = struct.Struct("<QQ")
 
 
 def fingerprint_tag(fingerprint: str) -> bytes:
@@ -105,8 +106,10 @@ def decode(record: bytes) -> tuple[Slots, Planes]:
 
 
 def _seed(key: bytes) -> int:
-    """Seed of the image `key`, itself a digest: its halves, one upon the other. That of a part is this ^ part."""
-    return int.from_bytes(key[:8], "little") ^ int.from_bytes(key[8:16], "little")
+    """Seed of the image `key`, itself a digest: its halves, one upon the other; of a part, this ^ part."""
+    first, last = _HALVES.unpack(key)
+    seed: int = first ^ last
+    return seed
 
 
 def _complain(record: bytes, digest: bytes, stamp: bytes, where: str) -> NoReturn:

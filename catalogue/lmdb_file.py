@@ -19,11 +19,12 @@ import errno
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import getpid
 from pathlib import Path
+from time import monotonic
 from typing import Any, Protocol, TypeVar, cast
 
 import lmdb
@@ -219,7 +220,7 @@ class LmdbFile:
                 continue
             self.path, self._env = path, env
             self._inode = path.stat().st_ino
-            self._noticed = time.monotonic()
+            self._noticed = monotonic()
             return
 
     def _begin(self, buffers: bool = False) -> lmdb.Transaction[Any]:
@@ -233,7 +234,7 @@ class LmdbFile:
     def _take_notice(self) -> None:
         """Move on to the compacted file when there is one; refuse use after a fork."""
         self._refuse_fork()
-        now = time.monotonic()
+        now = monotonic()
         if now - self._noticed < NOTICE_SECONDS:
             return
         self._noticed = now
@@ -243,7 +244,7 @@ class LmdbFile:
         self._open()
 
     def _refuse_fork(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != getpid():
             raise StoreError(
                 f"{self.path}: opened by process {self._pid}, used by its child {os.getpid()}; "
                 "open the catalogue again after the fork"

@@ -69,8 +69,18 @@ class Assembler:
         self._grid = np.stack([grid_channels()[name] for name in ("y", "x", "eccentricity")])
         self._nothing = np.zeros((side, side), np.float32)
 
+    def room(self, images: int) -> tuple[Floats, Floats]:
+        """Room for the planes [images, 27, 32, 32] and the relevance [images, 32, 32] of several textures."""
+        planes = np.empty((images, len(CHANNELS), GRID, GRID), np.float32)
+        return planes, np.empty((images, GRID, GRID), np.float32)
+
     def assemble(
-        self, records: Bytes, matches: Matches, keep: float = 1.0, extra: Floats | None = None
+        self,
+        records: Bytes,
+        matches: Matches,
+        keep: float = 1.0,
+        extra: Floats | None = None,
+        room: tuple[Floats, Floats] | None = None,
     ) -> tuple[Floats, Floats, list[int]]:
         """Texture float32 [C, 32, 32], relevance float32 [32, 32], and the places of matches without a map.
 
@@ -79,9 +89,13 @@ class Assembler:
             matches: whose maps are summed, each times its weight.
             keep: what that sum is multiplied with.
             extra: what is added to it, float32 [side, side].
+            room: planes [27, 32, 32] and relevance [32, 32] to be filled; new ones when None.
         """
-        planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
-        relevance = np.empty((GRID, GRID), np.float32)
+        if room is None:
+            planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
+            relevance = np.empty((GRID, GRID), np.float32)
+        else:
+            planes, relevance = room
         lacking = _assemble(
             records, len(matches.parts), matches.which, matches.slots, matches.weights,
             keep, self._nothing if extra is None else extra,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from sys import getrefcount
 from time import perf_counter
 
 import numpy as np
@@ -25,6 +26,8 @@ from .sources import ImageLike, Source, find_source
 from .types import Lookup, Match, Matches, Tier, Timings
 
 CACHED_QUESTIONS = 4096
+UNSHARED = 3
+"""References to an array of a tuple while it is looked at: the tuple's, the loop's and the call's."""
 
 Bytes = NDArray[np.uint8]
 Plane = NDArray[np.float32]
@@ -61,6 +64,7 @@ class Retriever:
         self._channels = self._held if channels is None else self._held.select(channels)
         self._names = self._channels.names
         self._ready: Assembler | None = None
+        self._spare: deque[tuple[Plane, Plane]] = deque(maxlen=1)
         self._computer = Computer(catalogue, device, encoder) if compute else None
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._matcher: Matcher | None = None
@@ -99,10 +103,14 @@ class Retriever:
         else:
             raise UsageError("give a look-up a question, or the matches of an earlier one")
         confidence = matcher.confidence(found)
-        return self._answer(image, question, found, confidence, perf_counter() - started)
+        return self._answer(image, question, found, confidence, matching=perf_counter() - started)
 
     def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> list[Lookup]:
         """`lookup` of many images for the matches of one question, in order.
+
+        Their textures lie in one block of memory, which stays as long as one of them does. Once the look-ups
+        of a call have been dropped, the next call uses the block again: fresh memory costs nearly as much as
+        what is written to it.
 
         Raises:
             UsageError: `matches` is empty.
@@ -111,10 +119,37 @@ class Retriever:
             raise UsageError("give the matches of an earlier look-up")
         found = matches if isinstance(matches, Matches) else Matches(matches)
         confidence = self._matching().confidence(found)
-        return [self._answer(image, None, found, confidence, 0.0) for image in images]
+        wanted = list(images)
+        room = self._room(len(wanted))
+        hits = [
+            self._answer(image, None, found, confidence, room=room and (room[0][place], room[1][place]))
+            for place, image in enumerate(wanted)
+        ]
+        if room is not None:
+            self._spare.append(room)
+        return hits
+
+    def _room(self, images: int) -> tuple[Plane, Plane] | None:
+        """Room for the textures of `images`: that of an earlier call, when nobody holds a part of it."""
+        if self._ready is None:
+            return None
+        try:
+            room = self._spare.pop()
+        except IndexError:  # another thread has it, or there was none yet
+            return self._ready.room(images)
+        if len(room[0]) < images or any(getrefcount(part) > UNSHARED for part in room):
+            return self._ready.room(images)
+        return room
 
     def _answer(
-        self, image: ImageLike, question: str | None, found: Matches, confidence: float, matching: float
+        self,
+        image: ImageLike,
+        question: str | None,
+        found: Matches,
+        confidence: float,
+        *,
+        matching: float = 0.0,
+        room: tuple[Plane, Plane] | None = None,
     ) -> Lookup:
         started = perf_counter()
         source = find_source(image, self.catalogue.registry)
@@ -128,10 +163,12 @@ class Retriever:
             made = self._make(source, found)
             assembler = self._assembler(records, made)
         assert assembler is not None
-        textures, scores, lacking = assembler.assemble(records, found, 1 - share, _mix(made, own, share))
+        textures, scores, lacking = assembler.assemble(
+            records, found, 1 - share, _mix(made, own, share), room
+        )
         if lacking and made is None:
             made = self._make(source, [found[place] for place in lacking])
-            textures, scores, _ = assembler.assemble(records, found, 1 - share, _mix(made, own, share))
+            textures, scores, _ = assembler.assemble(records, found, 1 - share, _mix(made, own, share), room)
         return Lookup(
             key=source.key,
             textures=textures,

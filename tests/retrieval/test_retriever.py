@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,29 @@ def test_the_hot_path_gives_the_same_texture(retriever: Retriever, photos: Path)
     many = retriever.lookup_many([hit.key, photos / "b.png"], hit.matches)
     np.testing.assert_array_equal(many[0].textures, hit.textures)
     assert many[1].key != hit.key
+
+
+def test_what_many_lookups_gave_stays_as_it_is(retriever: Retriever, photos: Path) -> None:
+    hit = retriever.lookup(photos / "a.png", "red kite")
+    other = retriever.lookup(photos / "b.png", "blue sea")
+    kept = retriever.lookup_many([hit.key] * 3, hit.matches)[1].textures[4:6]
+    expected = kept.copy()
+    for _ in range(3):  # the first must not take the memory of what is kept, the others may take their own
+        many = retriever.lookup_many([other.key] * 3, other.matches)
+        assert not np.shares_memory(kept, many[1].textures)
+        np.testing.assert_array_equal(many[2].textures, other.textures)
+        np.testing.assert_array_equal(many[2].relevance, other.relevance)
+    np.testing.assert_array_equal(kept, expected)
+    assert np.array_equal(kept, hit.textures[4:6])
+
+
+def test_threads_get_memory_of_their_own(retriever: Retriever, photos: Path) -> None:
+    asked = [retriever.lookup(photos / name, "red kite") for name in ("a.png", "b.png")]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            answers = pool.map(lambda hit: retriever.lookup_many([hit.key] * 8, hit.matches), asked * 4)
+            for hit, many in zip(asked * 4, answers, strict=True):
+                assert all(np.array_equal(one.textures, hit.textures) for one in many)
 
 
 def test_every_form_of_an_image_is_the_same_image(retriever: Retriever, photos: Path) -> None:
