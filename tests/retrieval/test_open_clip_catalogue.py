@@ -1,4 +1,4 @@
-"""The whole way with an open_clip encoder, from a checkpoint that the test makes; other weights are refused."""
+"""The whole way with an open_clip encoder, from a checkpoint that the test makes; others are refused."""
 
 from __future__ import annotations
 
