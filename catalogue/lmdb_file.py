@@ -219,7 +219,6 @@ class LmdbFile:
                     raise
                 continue
             self.path, self._env = path, env
-            self._inode = path.stat().st_ino
             self._noticed = monotonic()
             return
 

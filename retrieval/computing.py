@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.types import ImageKey, InterestVectors, TextureRecord
 from ..indexer.encoders import DenseEncoder, load_encoder
+from ..indexer.images import LoadedImage
 from ..indexer.indexing import adopt_encoder, ensure_vectors
 from ..indexer.textures import Features, TextureMaker
 from .sources import Source
@@ -70,7 +71,7 @@ class Computer:
         """
         catalogue = self._catalogue
         loaded = source.load()
-        features = self._features_of(source)
+        features = self._features_of(source, loaded)
         maker = self._maker(self.vectors())
         working = maker.squares(loaded.image)[0] if base else None
         record = maker.record(source.key, working, features, interests)
@@ -87,11 +88,11 @@ class Computer:
     def _maker(self, vectors: dict[int, InterestVectors]) -> TextureMaker:
         return TextureMaker(self.encoder, self._catalogue.schema, vectors)
 
-    def _features_of(self, source: Source) -> Features:
+    def _features_of(self, source: Source, loaded: LoadedImage | None = None) -> Features:
         with self._lock:
             if source.key not in self._features:
                 maker = self._maker({})
-                _, square = maker.squares(source.load().image)
+                _, square = maker.squares((loaded or source.load()).image)
                 _keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
             self._features.move_to_end(source.key)
             return self._features[source.key]

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ..catalogue import codec
 from ..catalogue.channels import CHANNELS, ChannelSchema
 from ..catalogue.codec import HEADER_BYTES
 from ..catalogue.derived import LOWPASS_SIGMA, LUMA, centre_surround
@@ -49,7 +50,6 @@ class Assembler:
     """
 
     def __init__(self, held: ChannelSchema, wanted: ChannelSchema, side: int) -> None:
-        self._side = side
         places = {channel.name: row for row, channel in enumerate(CHANNELS)}
         stored = held.stored.names
         self._rows = np.array([places[name] for name in stored], np.int64)
@@ -102,12 +102,24 @@ class Assembler:
             self._rows, self._flags, self._smooth, self._enlarge, self._enlarge_t, self._grid,
             planes, relevance,
         )  # fmt: skip
-        places = [place for place in range(len(matches)) if lacking >> place & 1] if lacking else []
+        places = _without_map(records, matches) if lacking else []
         return planes if self._all else planes[self._wanted], relevance, places
 
 
+def _without_map(records: Bytes, matches: Matches) -> list[int]:
+    """Places of the `matches` whose map is not in `records` (see `Assembler.assemble`)."""
+    held: list[list[int]] = []
+    start = _length(records, 0)
+    for _ in matches.parts:
+        end = start + _length(records, start)
+        held.append(codec.decode(records[start:end].tobytes())[0].tolist())
+        start = end
+    wanted = zip(matches.which.tolist(), matches.slots.tolist(), strict=True)
+    return [place for place, (part, slot) in enumerate(wanted) if slot not in held[part]]
+
+
 def side_of_maps(records: Bytes) -> int | None:
-    """Rows of the maps in `records` (see `Assembler.blend`); None when they hold none."""
+    """Rows of the maps in `records` (see `Assembler.assemble`); None when they hold none."""
     start = _length(records, 0)
     while start < len(records):
         if _count(records, start):
@@ -126,7 +138,7 @@ def _blend(
     keep: np.float32,
     blend: Floats,
 ) -> int:
-    """Add the maps of matches to `blend` [n, n]; the places of those without a map, as bits."""
+    """Add the maps of matches to `blend` [n, n]; how many of them have none."""
     cells = blend.size
     total = blend.reshape(cells)
     starts = np.empty(parts, np.int64)
@@ -145,7 +157,7 @@ def _blend(
         while place < count and held[place] != slots[match]:
             place += 1
         if place == count:
-            lacking |= 1 << match
+            lacking += 1
             continue
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)

@@ -115,3 +115,15 @@ def test_maps_that_are_not_there_are_named() -> None:
     assert lacking == [0, 2, 4]
     expected = resize_plane(0.2 * (dequantise(one) + dequantise(two))[0], 32)
     np.testing.assert_allclose(textures[ALL.index("similarity")], expected, atol=1e-6)
+
+
+@given(st.sets(st.integers(1, 200), min_size=1, max_size=8), st.permutations(range(1, 161)))
+def test_any_number_of_matches_may_lack_a_map(stored: set[int], asked: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    plane = random_maps(rng, 1, 16, 1.0, 0.0)
+    store = MemoryTextureStore()
+    store.write([TextureRecord(KEY, random_base(rng, ALL, flat=True), dict.fromkeys(stored, plane))])
+    matches = Matches(Match(Interest(i, str(i)), 1.0, 1 / len(asked)) for i in asked)
+    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
+    *_, lacking = Assembler(ALL, ALL, 16).assemble(records, matches)
+    assert lacking == [place for place, i in enumerate(asked) if i not in stored]
