@@ -336,3 +336,12 @@ def test_a_stored_lookup_loads_no_torch(catalogue: Catalogue, photos: Path) -> N
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "stored []\n"
+
+
+def test_refresh_takes_notice_of_what_another_process_added(retriever: Retriever, photos: Path) -> None:
+    retriever.lookup(photos / "a.png", "grey stone")
+    # What another process does goes past this object, which counts only its own changes.
+    retriever.catalogue.registry.add_interest("grey stone")
+    assert retriever.lookup(photos / "a.png", "grey stone", top=1).matches[0].interest.phrase != "grey stone"
+    retriever.refresh()
+    assert retriever.lookup(photos / "a.png", "grey stone", top=1).matches[0].interest.phrase == "grey stone"
