@@ -29,16 +29,19 @@ from _engines import ColumnEngine, Engine, Value, batches
 from _payload import INTERESTS, Payload, fill, key
 from numpy.typing import NDArray
 from texcat.catalogue import Catalogue, ChannelSchema, ImageKey, TextureRecord, codec
+from texcat.catalogue.derived import presence
+from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.store import part_of, slot_of, stack
-from texcat.catalogue.types import Planes
+from texcat.catalogue.types import GRID, Planes
 from texcat.retrieval import Matches, Retriever, relevance
-from texcat.retrieval.blending import blend_maps, texture_planes
+from texcat.retrieval.blending import blend, texture_planes
 from texcat.retrieval.kernels import Assembler
 
 SIDE = 16
 SCHEMA = ChannelSchema.parse("default")
 PARTS = range(part_of(INTERESTS) + 1)
 SEAL_BYTES = 8
+BASE_BYTES = codec.HEADER_BYTES + len(SCHEMA.stored) * (codec.PLANE_BYTES + GRID * GRID)
 Texture = tuple[NDArray[np.float32], NDArray[np.float32]]
 """float32 [27, 32, 32] and relevance [32, 32]."""
 
@@ -285,7 +288,7 @@ class Texcat:
         return matches
 
     def fetch(self, image: ImageKey, matches: Matches) -> bytes:
-        return self._catalogue.store.fetch(image, matches.parts)
+        return self._catalogue.store.fetch(image, matches.parts, lambda base, maps: b"".join((base, maps)))
 
     def lookup(self, image: ImageKey, matches: Matches) -> Texture:
         hit = self._retriever.lookup(image, matches=matches)
@@ -328,7 +331,8 @@ def unseal(value: Value, check: bool) -> memoryview:
 
 def assembled(assembler: Assembler, records: bytes | memoryview, matches: Matches) -> Texture:
     """Texture and relevance out of what `Store.fetch` gives."""
-    texture, relevance, _ = assembler.assemble(np.frombuffer(records, np.uint8), matches)
+    view = memoryview(records)
+    texture, relevance, _ = assembler.assemble(view[:BASE_BYTES], view[BASE_BYTES:], matches)
     return texture, relevance
 
 
@@ -371,12 +375,13 @@ def with_numpy(records: bytes | memoryview, matches: Matches) -> Texture:
         parts.append((slots, planes))
         content = content[codec.HEADER_BYTES + codec.PLANE_BYTES * len(slots) + planes.values.size :]
     (_, base), *groups = parts
-    maps = {}
-    for match, which, slot in zip(matches, matches.which.tolist(), matches.slots.tolist(), strict=True):
+    maps = []
+    for which, slot in zip(matches.which.tolist(), matches.slots.tolist(), strict=True):
         slots, planes = groups[which]
         place = slots.tolist().index(slot)
         chosen = slice(place, place + 1)
-        maps[match.interest.id] = Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen])
-    named = texture_planes(SCHEMA, base, blend_maps(maps, matches))
+        maps.append(dequantise(Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen]))[0])
+    named = texture_planes(SCHEMA, base, blend(maps, matches, False), calibrated=False)
     texture = np.stack([named[name] for name in SCHEMA.names])
-    return texture, relevance(named["similarity"], named["edge_magnitude"], named["saliency"])
+    present = presence(named["similarity"], calibrated=False)
+    return texture, relevance(present, named["edge_magnitude"], named["saliency"])

@@ -21,6 +21,7 @@ import _report
 import lmdb
 import numpy as np
 import zstandard
+from _layouts import BASE_BYTES
 from _payload import INTERESTS, Payload, key
 from texcat.catalogue import CHANNELS, ChannelSchema, Interest, codec
 from texcat.catalogue.store import GROUP, part_of, slot_of, stack
@@ -165,8 +166,8 @@ def measure(layout: Layout, payload: Payload, images: int, reads: int) -> dict[s
         parts = list(dict.fromkeys(layout.part(i) for i in ids))
         matches.parts = tuple(range(4)) if layout.group == 0 else tuple(parts)
         started = time.perf_counter_ns()
-        records = np.frombuffer(layout.fetch(number, parts), np.uint8)
-        *_, lacking = assembler.assemble(records, matches)
+        records = memoryview(layout.fetch(number, parts))
+        *_, lacking = assembler.assemble(records[:BASE_BYTES], records[BASE_BYTES:], matches)
         times.append(time.perf_counter_ns() - started)
         assert not lacking
     new = INTERESTS + 1

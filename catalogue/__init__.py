@@ -26,12 +26,13 @@ from .errors import (
     UnknownInterestError,
     UsageError,
 )
-from .types import GRID, ImageKey, IndexReport, Interest, Planes, Skipped, TextureRecord
+from .types import GRID, Box, Exemplar, ImageKey, IndexReport, Interest, Planes, Skipped, TextureRecord
 
 __all__ = [
     "CHANNELS",
     "GRID",
     "PRESETS",
+    "Box",
     "Catalogue",
     "CatalogueError",
     "CatalogueExistsError",
@@ -42,6 +43,7 @@ __all__ = [
     "ChannelSchema",
     "EncoderError",
     "EncoderNeededError",
+    "Exemplar",
     "FingerprintMismatchError",
     "FormatVersionError",
     "Group",

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .catalogue import REGISTRY_NAME, SHARDS_NAME, Catalogue
+from .catalogue import CODEBOOK_NAME, REGISTRY_NAME, SHARDS_NAME, Catalogue
 from .errors import CatalogueError, CatalogueExistsError, CatalogueLockedError, StoreFullError
-from .settings import read_settings, sync_folder, write_settings
+from .settings import read_settings, sync_file, sync_folder, write_settings
 from .verifying import Repairs, repair, verify
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -41,10 +41,11 @@ def backup(catalogue: Catalogue, destination: str | os.PathLike[str]) -> Backup:
     """Copy `catalogue`, open to read or to write, to a new or empty folder, while other processes write.
 
     The registry is copied first, as of one moment, then the shards, each as of one moment, then
-    `catalogue.toml`. Indexing commits to the shards first, so whatever the copied registry names is in the
-    shards that are copied after it, but for what is removed between the two. What the shards have beyond the
-    registry, and the registry beyond the shards, is then taken out of the copy: it is the catalogue at the
-    moment that its registry was copied, less what was removed meanwhile, and `verify` finds nothing in it.
+    `catalogue.toml` and the codebook, which is there before the first code. Indexing commits to the shards
+    first, so whatever the copied registry names is in the shards that are copied after it, but for what is
+    removed between the two. What the shards have beyond the registry, and the registry beyond the shards, is
+    then taken out of the copy: it is the catalogue at the moment that its registry was copied, less what was
+    removed meanwhile, and `verify` finds nothing in it.
 
     The folder appears whole, or not at all; until then it is called ``NAME.partial``. What an interrupted
     backup left there is replaced by the next to the same place. It may lie on a network file system, as
@@ -70,6 +71,9 @@ def backup(catalogue: Catalogue, destination: str | os.PathLike[str]) -> Backup:
         catalogue.store.copy(draft / SHARDS_NAME)
         # Read again: the first pass may have named its encoder since the catalogue was opened.
         write_settings(draft, read_settings(catalogue.path))
+        if (catalogue.path / CODEBOOK_NAME).exists():
+            shutil.copyfile(catalogue.path / CODEBOOK_NAME, draft / CODEBOOK_NAME)
+            sync_file(draft / CODEBOOK_NAME)
         with Catalogue.open(draft, "w", allow_network=True) as copy:
             repairs = repair(copy, verify(copy))
             images = copy.store.stats().images

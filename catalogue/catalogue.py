@@ -6,31 +6,46 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, Self
 
+from blake3 import blake3
+
 from .channels import ChannelSchema, Group
+from .codes import Codebook
 from .errors import (
     CatalogueError,
     CatalogueExistsError,
     CatalogueLockedError,
     FingerprintMismatchError,
+    ImageReadError,
     ReadOnlyError,
     UsageError,
 )
 from .filesystem import require_local
 from .format1 import upgrade_shards
 from .registry import Registry, sqlite_url
-from .settings import FILE_NAME, FORMAT_VERSION, Settings, read_settings, sync_folder, write_settings
+from .settings import (
+    FILE_NAME,
+    FORMAT_VERSION,
+    Settings,
+    disk_errors,
+    read_settings,
+    replacing,
+    sync_folder,
+    write_settings,
+)
 from .shards import LmdbTextureStore
-from .types import Interest
+from .types import Exemplar, ImageKey, Interest
 
 REGISTRY_NAME = "registry.sqlite"
 SHARDS_NAME = "shards"
+CODEBOOK_NAME = "codebook"
 LOCK_NAME = "writer.lock"
 DEFAULT_SHARDS = 4
 MAX_SHARDS = 1024
@@ -55,6 +70,7 @@ class Catalogue:
         self.writable = mode == "w"
         self.revision = 0
         self.settings = read_settings(path)
+        self._codebook: Codebook | None = None
         if self.writable and not allow_network:
             require_local(path)
         self._lock = _lock_writer(path) if self.writable else None
@@ -140,16 +156,41 @@ class Catalogue:
         """Every channel that the catalogue holds, in the order of a full texture."""
         return self.settings.schema
 
-    def add_interest(self, phrase: str, weight: float = 1.0) -> Interest:
+    def add_interest(
+        self,
+        phrase: str,
+        exemplars: Iterable[Exemplar | str | os.PathLike[str]] = (),
+        weight: float = 1.0,
+        *,
+        with_words: bool = False,
+    ) -> Interest:
         """Add an interest, or give the one of this phrase a new weight. Its maps are made by the next pass.
+
+        Args:
+            phrase: what it is called, and what questions are compared with.
+            exemplars: images that show it, whole or in a box, in place of words. Their files are read here
+                for their keys, and decoded by the next pass; `texcat.indexer.learn_interest` does so at once.
+                Other exemplars than it had take the place of those, and it loses its maps; none leave
+                those it has.
+            weight: part in a blend, beside other interests; 0 takes no part.
+            with_words: the words of the phrase count too, half and half with the exemplars.
 
         Raises:
             InvalidPhraseError: the phrase is empty, too long, or holds control characters.
-            UsageError: the weight is negative or not finite.
+            UsageError: the weight is negative or not finite, or there are no exemplars to stand beside words.
+            ImageReadError: the file of an exemplar cannot be read. Nothing is added.
         """
         self.require_writable("add an interest")
+        identified = [_identified(exemplar) for exemplar in exemplars]
+        if with_words and not identified:
+            raise UsageError(f"interest {phrase!r} has no exemplars for its words to stand beside; give some")
+        before = self.registry.find_interest(phrase)
         self.revision += 1
-        return self.registry.add_interest(phrase, weight=weight)
+        added = self.registry.add_interest(phrase, weight=weight, exemplars=identified, with_words=with_words)
+        if before is not None and before.id != added.id:
+            # Registry first, as in `remove_interest`.
+            self.store.drop_interest(before.id)
+        return added
 
     def remove_interest(self, phrase: str) -> Interest:
         """Remove an interest and all its maps.
@@ -213,6 +254,57 @@ class Catalogue:
         self.store.close()
         self.store = self._open_store()
 
+    def codebook(self) -> Codebook:
+        """The table that codes are made and read with; as `read_codebook`, and kept once it was read."""
+        if self._codebook is None:
+            self._codebook = self.read_codebook()
+        return self._codebook
+
+    def read_codebook(self) -> Codebook:
+        """Read the table that codes are made and read with, and make sure that it is the right one.
+
+        Raises:
+            CatalogueError: there is none yet, or its file is lost, damaged, or not the one that codes were
+                made with. The next indexing pass makes it again, from the encoder.
+            FingerprintMismatchError: it is another encoder's.
+        """
+        path = self.path / CODEBOOK_NAME
+        if not self.settings.codebook:
+            raise CatalogueError(f"catalogue {self.path} has no codes yet; `texcat index` makes them")
+        if not path.exists():
+            raise CatalogueError(f"codebook {os.fspath(path)!r} is lost; `texcat index` makes it again")
+        found = Codebook.load(path)
+        self.check_encoder(found.fingerprint)
+        if _digest(path) != self.settings.codebook:
+            raise CatalogueError(
+                f"codebook {os.fspath(path)!r} is not the one that the codes were made with; put that one "
+                "back from a backup, or let `texcat index` make codebook and codes again"
+            )
+        return found
+
+    def adopt_codebook(self, codebook: Codebook) -> None:
+        """Keep the table that codes are made with, before the first of them is.
+
+        Codes that were made with another table, if there are any, are not read any more, and made again.
+
+        Raises:
+            FingerprintMismatchError: it is another encoder's.
+            ReadOnlyError: the catalogue is open to read.
+            StoreFullError, CatalogueError: the disk has no room, or cannot be written.
+        """
+        self.check_encoder(codebook.fingerprint)
+        self.require_writable("keep a codebook")
+        path = self.path / CODEBOOK_NAME
+        with replacing(path) as draft:
+            codebook.save(draft)
+        self._codebook = codebook
+        digest = _digest(path)
+        if self.settings.codebook != digest:
+            self.settings = replace(self.settings, codebook=digest)
+            write_settings(self.path, self.settings)
+            self.store.close()
+            self.store = self._open_store()
+
     def require_writable(self, action: str) -> None:
         """Refuse `action` unless the catalogue is open to write.
 
@@ -247,6 +339,7 @@ class Catalogue:
             self.path / SHARDS_NAME,
             shards=self.settings.shards,
             fingerprint=self.settings.fingerprint,
+            codebook=self.settings.codebook,
             read_only=not self.writable,
         )
 
@@ -264,10 +357,31 @@ class Catalogue:
         self.close()
 
 
+def _identified(exemplar: Exemplar | str | os.PathLike[str]) -> Exemplar:
+    """`exemplar` with an absolute path, and with the key of the content that its file has now."""
+    given = exemplar if isinstance(exemplar, Exemplar) else Exemplar(os.fspath(exemplar))
+    if given.key is not None:
+        return given
+    path = Path(given.path).absolute()
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise ImageReadError(path, "is not a regular file")
+        key = ImageKey.of(path.read_bytes())
+    except OSError as error:
+        raise ImageReadError(path, f"cannot be opened: {error.strerror}") from error
+    except ValueError as error:
+        raise ImageReadError(path, f"cannot be opened: {error}") from error
+    return Exemplar(str(path), given.box, key)
+
+
 def _what_is_at(path: Path) -> str:
     if not path.is_dir():
         return "a file"
     return "a catalogue" if (path / FILE_NAME).exists() else "other files"
+
+
+def _digest(path: Path) -> str:
+    return blake3(path.read_bytes()).hexdigest(length=16)
 
 
 def _lock_writer(folder: Path) -> IO[str]:
@@ -283,8 +397,9 @@ def _lock_writer(folder: Path) -> IO[str]:
         holder = file.read().strip() or "another process"
         file.close()
         raise CatalogueLockedError(folder, holder) from error
-    file.truncate(0)
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
-    file.flush()
+    with disk_errors(folder / LOCK_NAME):
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
+        file.flush()
     return file

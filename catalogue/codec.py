@@ -1,4 +1,4 @@
-"""Planes to bytes and back: one record format for base textures and for groups of interest maps.
+"""Planes to bytes and back: one record format for base textures, groups of interest maps, and codes.
 
 Values lie in a record as they are, a byte a cell: reading a plane is taking a slice. (Compressing them costs
 more time than the whole look-up, and saves less than the pages of LMDB round up: design/0002.) The checksum
@@ -16,7 +16,8 @@ elsewhere, is an error and is never served.
     24+8N   2 N   slot: uint16, ascending: which plane of the base, or which interest of the group, it is
     24+10N  ...   values: uint8 [N, rows, columns]
 
-All other numbers are little-endian.
+All other numbers are little-endian. The record of a code has no planes, the tag of the codebook in the place
+of the encoder's, and its payload from offset 24 on.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ Slots = NDArray[np.uint16]
 
 EMPTY = bytes(HEADER_BYTES)
 """Stands for a record that is not there: it has no planes."""
+
+CODE_PART = 2**32 - 1
+"""Part of an image that holds its code: so far behind those of interests that none will ever be it."""
 
 _CHECKSUM_BYTES = 8
 _STAMPED = 17
@@ -72,8 +76,14 @@ def encode(slots: Sequence[int], planes: Planes, key: bytes, part: int, tag: byt
     return xxhash.xxh3_64_digest(body, _seed(key) ^ part) + body
 
 
+def encode_code(code: bytes, key: bytes, tag: bytes) -> bytes:
+    """Record of a code of the image `key`, made with the codebook that `tag` stands for."""
+    body = _HEADER.pack(VERSION, tag, 0, 0, 0, 0) + code
+    return xxhash.xxh3_64_digest(body, _seed(key) ^ CODE_PART) + body
+
+
 def stamp(tag: bytes) -> bytes:
-    """What the sound records of the encoder that `tag` stands for have after their checksum."""
+    """What the sound records of the encoder, or codebook, that `tag` stands for have after their checksum."""
     return bytes([VERSION]) + tag
 
 
@@ -91,9 +101,9 @@ def check(records: Sequence[bytes | memoryview], key: bytes, parts: Sequence[int
     for record, part in zip(records, parts, strict=True):
         if record is EMPTY:
             continue
-        digest = xxhash.xxh3_64_digest(record[_CHECKSUM_BYTES:], first ^ part)
+        digest = xxhash.xxh3_64_digest(memoryview(record)[_CHECKSUM_BYTES:], first ^ part)
         if record[:_STAMPED] != digest + stamp:
-            _complain(bytes(record), digest, stamp, f"{key.hex()}/{f'maps, part {part}' if part else 'base'}")
+            _complain(bytes(record), digest, stamp, f"{key.hex()}/{_name(part)}")
 
 
 def decode(record: bytes) -> tuple[Slots, Planes]:
@@ -103,6 +113,15 @@ def decode(record: bytes) -> tuple[Slots, Planes]:
     slots = np.frombuffer(record, "<u2", count, HEADER_BYTES + 8 * count)
     values = np.frombuffer(record, np.uint8, count * rows * columns, HEADER_BYTES + PLANE_BYTES * count)
     return slots, Planes(values.reshape(count, rows, columns), levels[:count], levels[count:])
+
+
+def decode_code(record: bytes) -> bytes:
+    """The code in a record that `check` has let pass."""
+    return record[HEADER_BYTES:]
+
+
+def _name(part: int) -> str:
+    return {0: "base", CODE_PART: "code"}.get(part, f"maps, part {part}")
 
 
 def _seed(key: bytes) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote, unquote_to_bytes
 
-from sqlalchemy import URL, Connection, Engine, QueuePool, create_engine, make_url, text
+from sqlalchemy import URL, Connection, Engine, QueuePool, Table, create_engine, make_url, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
 
 from . import migrations
@@ -194,6 +195,12 @@ class Database:
         except BaseException:
             self.close()
             raise
+
+
+def insert_missing(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """INSERT that leaves a row alone which is there already."""
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    return insert(table).on_conflict_do_nothing()
 
 
 def _engine(url: str, *, read_only: bool, make: bool) -> tuple[str, Engine]:

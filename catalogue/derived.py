@@ -29,6 +29,10 @@ SURROUND_SIGMA = 6.0
 encoders smooth (sigma = 2 cells) keeps 0.70 of its height, narrow enough to be local on 32 cells."""
 
 _ROUNDING = 1e-6
+
+HALF_PRESENT = 5.0
+"""Strength at which an interest counts as half present: between the highest of photos that do not show what
+is looked for, 2.4 in the mean, and of those that do, 9.4 (design/0005)."""
 """A map whose span is below this part of its largest value is constant but for float32 rounding."""
 
 
@@ -61,34 +65,33 @@ def derived_planes(stored: Mapping[str, Plane]) -> dict[str, Plane]:
     return planes
 
 
-def interest_edges(similarity: Plane, edge_magnitude: Plane) -> Plane:
-    """Edge energy where the similarity is high or changes: float32 [32, 32] in [0, 1].
+def interest_edges(presence: NDArray[np.float64], edge_magnitude: Plane) -> Plane:
+    """Edge energy where an interest is present, or where its presence changes: float32 [32, 32] in [0, 1].
 
-    ``edge_magnitude * (u + g - u * g)`` with u the similarity brought to [0, 1] and g the magnitude of
-    its gradient: central differences over two cells (borders repeated), divided by sqrt(2), in [0, 1].
-    A constant similarity gives zeros.
+    ``edge_magnitude * (u + g - u * g)`` with u the presence and g the magnitude of its gradient: central
+    differences over two cells (borders repeated), divided by sqrt(2), in [0, 1].
 
     Args:
-        similarity: float32 [32, 32], finite, any scale.
+        presence: [32, 32] in [0, 1], of the similarity (`presence`).
         edge_magnitude: float32 [32, 32] in [0, 1].
     """
-    u = to_unit(similarity)
-    change = np.sqrt(_squared_gradient(u) / 2)
-    return (edge_magnitude * (u + change - u * change)).astype(np.float32)
+    change = np.sqrt(_squared_gradient(presence) / 2)
+    return (edge_magnitude * (presence + change - presence * change)).astype(np.float32)
 
 
-def interest_saliency(blend: Plane) -> Plane:
-    """Where the similarity stands out from what surrounds it: float32 [32, 32] in [0, 1].
+def interest_saliency(presence: NDArray[np.float64]) -> Plane:
+    """Where an interest stands out from what surrounds it: float32 [32, 32] in [0, 1].
 
-    ``max(0, G1(u) - G6(u))`` with u the similarity brought to [0, 1] and G1, G6 Gaussians with standard
-    deviations of 1 and 6 cells (`gaussian_matrix`): the on-centre difference of Itti, Koch and Niebur
-    (1998) at one scale. It is made on the grid of the `blend`, [n, n] on any scale, with the deviations
-    measured in its cells, and enlarged. A constant similarity gives zeros.
+    ``max(0, G1(u) - G6(u))`` with u the presence and G1, G6 Gaussians with standard deviations of 1 and 6
+    cells (`gaussian_matrix`): the on-centre difference of Itti, Koch and Niebur (1998) at one scale. A
+    constant presence gives zeros.
+
+    Args:
+        presence: [n, n] in [0, 1], of the blend on the maps' own grid (`presence`). The deviations are
+            measured in its cells, and the result is enlarged.
     """
-    n = blend.shape[0]
-    u = to_unit(blend)
-    centre, surround = centre_surround(n)
-    contrast = centre @ u @ centre.T - surround @ u @ surround.T
+    centre, surround = centre_surround(len(presence))
+    contrast = centre @ presence @ centre.T - surround @ presence @ surround.T
     return np.maximum(resize_plane(contrast.astype(np.float32), GRID), 0)
 
 
@@ -108,12 +111,25 @@ def _boundary(labels: Plane) -> Plane:
     return boundary.astype(np.float32)
 
 
-def to_unit(similarity: Plane) -> NDArray[np.float64]:
-    """``(similarity - min) / (max - min)``; zeros when the similarity is constant.
+def presence(similarity: Plane, calibrated: bool) -> NDArray[np.float64]:
+    """How present an interest is, in [0, 1], by its similarity [n, n].
+
+    A calibrated similarity is a strength s >= 0 (`Distribution.strength`), and its presence ``s / (s + 5)``:
+    the same in every image. Of one that is not calibrated no more is known than its order, and it is brought
+    to [0, 1] within the image, by `to_unit`.
+    """
+    if not calibrated:
+        return to_unit(similarity)
+    strength = similarity.astype(np.float64)
+    return strength / (strength + HALF_PRESENT)
+
+
+def to_unit(plane: Plane) -> NDArray[np.float64]:
+    """``(plane - min) / (max - min)``; zeros when the plane is constant.
 
     In float64, where neither the span of the largest float32 values nor that of denormals is lost.
     """
-    values = similarity.astype(np.float64)
+    values = plane.astype(np.float64)
     low, high = values.min(), values.max()
     if high - low <= _ROUNDING * max(abs(low), abs(high)):
         return np.zeros_like(values)

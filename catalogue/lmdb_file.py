@@ -45,8 +45,9 @@ NOTICE_SECONDS = 1.0
 _FORMAT_LIB = 0  # LMDB 0.9's file format, which every LMDB tool reads
 _META_PAGES = 2
 
-Entry = tuple[bytes, bytes]
 _Out = TypeVar("_Out")
+
+Entry = tuple[bytes, bytes]
 
 
 class Cursor(Protocol):
@@ -97,8 +98,10 @@ class LmdbFile:
             with self._begin() as txn:
                 yield cast(Transaction, txn)
 
-    def use(self, keys: Sequence[bytes], function: Callable[[list[memoryview | None]], _Out]) -> _Out:
-        """What `function` makes of the values of `keys`, as of one moment; None for those not there.
+    def use(
+        self, keys: Sequence[bytes], absent: bytes, function: Callable[[list[bytes | memoryview]], _Out]
+    ) -> _Out:
+        """What `function` makes of the values of `keys`, as of one moment; `absent` for those not there.
 
         It sees them where they lie, and must not keep them. A look-up's way to its bytes, and written out for
         that: a context manager costs more than reading them.
@@ -110,7 +113,7 @@ class LmdbFile:
             txn = self._begin(buffers=True)
             try:
                 get = txn.get
-                return function([get(key) for key in keys])
+                return function([get(key, absent) for key in keys])
             finally:
                 txn.abort()
         except lmdb.Error as error:

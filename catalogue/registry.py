@@ -32,12 +32,13 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from . import tables
-from .database import Database, sqlite_url
+from .database import Database, insert_missing, sqlite_url
+from .distribution import Distribution
 from .errors import UnknownInterestError, UsageError
 from .phrases import check_question, normalise_phrase
 from .types import KEY_BYTES, Box, Exemplar, ImageKey, Interest, InterestVectors
 
-__all__ = ["MAX_QUESTIONS", "KnownFile", "Registry", "RegistryCounts", "sqlite_url"]
+__all__ = ["MAX_QUESTIONS", "CorpusMean", "KnownFile", "Registry", "RegistryCounts", "sqlite_url"]
 
 MAX_QUESTIONS = 10_000
 """How many questions keep their vector."""
@@ -77,6 +78,14 @@ class KnownFile:
                 f"file {self.path!r} needs either the key of its image or a reason, "
                 f"got key {self.key!r} and reason {self.reason!r}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusMean:
+    """Mean patch feature of so many `images` of the corpus: float32 [dim]."""
+
+    images: int
+    feature: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +165,18 @@ class Registry:
         self.close()
 
     def add_interest(
-        self, phrase: str, *, weight: float = 1.0, exemplars: Sequence[Exemplar] = ()
+        self,
+        phrase: str,
+        *,
+        weight: float = 1.0,
+        exemplars: Sequence[Exemplar] = (),
+        with_words: bool = False,
     ) -> Interest:
-        """Keep an interest; if there is one of this phrase, it gets this weight and these exemplars.
+        """Keep an interest; if there is one of this phrase, it gets this weight.
+
+        If there is one that other `exemplars` show, it is forgotten with its vectors, and the new one has an
+        id of its own: what was made with the old exemplars cannot be taken for what is made with these.
+        Without `exemplars`, those that it has stay.
 
         Raises:
             InvalidPhraseError: as `normalise_phrase`.
@@ -167,11 +185,19 @@ class Registry:
         normal = normalise_phrase(phrase)
         if not (math.isfinite(weight) and weight >= 0):
             raise UsageError(f"the weight of interest {normal!r} must be finite and >= 0, got {weight}")
-        row = {"phrase": normal, "weight": float(weight), "exemplars": _exemplars_to_json(exemplars)}
-        statement = self._upsert(tables.interests, tables.interests.c.phrase).returning(tables.interests.c.id)
+        given = Interest(0, normal, float(weight), tuple(exemplars), with_words)
+        of_phrase = tables.interests.c.phrase == normal
+        statement = self._upsert(tables.interests, tables.interests.c.phrase).returning(tables.interests)
         with self._database.writing(f"add interest {normal!r}") as connection:
-            number = connection.execute(statement, row).scalar_one()
-        return Interest(number, normal, float(weight), tuple(exemplars))
+            row = connection.execute(select(tables.interests).where(of_phrase)).one_or_none()
+            held = None if row is None else _interest(row)
+            if held is not None and not exemplars:
+                given = dataclasses.replace(held, weight=given.weight)
+            elif held is not None and _shown_by(held) != _shown_by(given):
+                connection.execute(delete(tables.interests).where(of_phrase))
+            # Its node in the graph, which stays when the interest goes.
+            connection.execute(insert_missing(connection, tables.phrases), {"phrase": normal})
+            return _interest(connection.execute(statement, _interest_row(given)).one())
 
     def remove_interest(self, phrase: str) -> Interest:
         """Forget an interest and its vectors, and return it. Its id is never given again.
@@ -224,6 +250,8 @@ class Registry:
     def put_vectors(self, fingerprint: str, vectors: Mapping[int, InterestVectors]) -> None:
         """Keep, by interest id, what the encoder with this fingerprint made. They go with their interest.
 
+        Vectors that are replaced take the distribution of the maps made with them along.
+
         Raises:
             UsageError: a vector has not one dimension, or values that are not finite.
             RegistryError: there is no interest of an id.
@@ -238,9 +266,63 @@ class Registry:
             for number, pair in vectors.items()
         ]
         if rows:
-            statement = self._upsert(tables.interest_vectors, *tables.interest_vectors.primary_key)
             with self._database.writing("keep the vectors of interests") as connection:
+                connection.execute(_FORGET_VECTORS, rows)  # an upsert would leave the distribution
+                connection.execute(tables.interest_vectors.insert(), rows)
+
+    def distributions(self, fingerprint: str) -> dict[int, Distribution]:
+        """By interest id, the distributions of the maps made by the encoder with this fingerprint."""
+        statement = select(tables.distributions).where(tables.distributions.c.fingerprint == fingerprint)
+        with self._database.reading() as connection:
+            return {
+                row.interest_id: Distribution(
+                    row.low, row.high, _from_bytes(row.ranks), row.images, row.corpus
+                )
+                for row in connection.execute(statement)
+            }
+
+    def put_distributions(self, fingerprint: str, distributions: Mapping[int, Distribution]) -> None:
+        """Keep, by interest id, distributions of the maps made by the encoder with this fingerprint.
+
+        They go with the interest, and with its vectors.
+
+        Raises:
+            RegistryError: there are no vectors of an id and this fingerprint.
+        """
+        rows = [
+            {
+                "interest_id": number,
+                "fingerprint": fingerprint,
+                "images": distribution.images,
+                "corpus": distribution.corpus,
+                "low": distribution.low,
+                "high": distribution.high,
+                "ranks": _to_bytes(distribution.table),
+            }
+            for number, distribution in distributions.items()
+        ]
+        if rows:
+            statement = self._upsert(tables.distributions, *tables.distributions.primary_key)
+            with self._database.writing("keep the distributions of interests") as connection:
                 connection.execute(statement, rows)
+
+    def corpus_mean(self, fingerprint: str) -> CorpusMean | None:
+        """The mean patch feature that is kept of the encoder with this fingerprint."""
+        statement = select(tables.corpus_means).where(tables.corpus_means.c.fingerprint == fingerprint)
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else CorpusMean(row.images, _from_bytes(row.mean))
+
+    def put_corpus_mean(self, fingerprint: str, mean: CorpusMean) -> None:
+        """Keep the mean patch feature that the encoder with this fingerprint gives.
+
+        Raises:
+            UsageError: it has not one dimension, or values that are not finite.
+        """
+        row = {"fingerprint": fingerprint, "images": mean.images, "mean": _to_bytes(mean.feature)}
+        statement = self._upsert(tables.corpus_means, tables.corpus_means.c.fingerprint)
+        with self._database.writing("keep the mean feature of the corpus") as connection:
+            connection.execute(statement, row)
 
     def question(self, fingerprint: str, text: str) -> NDArray[np.float32] | None:
         """The vector of a question, float32 [d_text], as the encoder with this fingerprint made it.
@@ -409,6 +491,10 @@ _FILES_BELOW = select(tables.files).where(
         and_(tables.files.c.path >= bindparam("first"), tables.files.c.path < bindparam("end")),
     )
 )
+_FORGET_VECTORS = delete(tables.interest_vectors).where(
+    tables.interest_vectors.c.interest_id == bindparam("interest_id"),
+    tables.interest_vectors.c.fingerprint == bindparam("fingerprint"),
+)
 _QUESTION = select(tables.questions.c.vector).where(tables.questions.c.digest == bindparam("digest"))
 
 
@@ -454,16 +540,39 @@ def _storable(text: str) -> str:
 
 
 def _interest(row: Row[Any]) -> Interest:
-    return Interest(row.id, row.phrase, row.weight, _exemplars_from_json(row.exemplars))
+    exemplars = _exemplars_from_json(row.exemplars)
+    return Interest(row.id, row.phrase, row.weight, exemplars, row.with_words)
+
+
+def _interest_row(interest: Interest) -> dict[str, object]:
+    return {
+        "phrase": interest.phrase,
+        "weight": interest.weight,
+        "exemplars": _exemplars_to_json(interest.exemplars),
+        "with_words": interest.with_words,
+    }
+
+
+def _shown_by(interest: Interest) -> tuple[object, ...]:
+    """What the vectors of an interest are made from. A path tells only where its image was found."""
+    return (interest.with_words, *((e.box, e.key or e.path) for e in interest.exemplars))
 
 
 def _exemplars_to_json(exemplars: Sequence[Exemplar]) -> str:
     # json escapes what is not ASCII, surrogates in paths among it.
-    return json.dumps([{"path": e.path, "box": e.box and dataclasses.astuple(e.box)} for e in exemplars])
+    return json.dumps(
+        [
+            {"path": e.path, "box": e.box and dataclasses.astuple(e.box), "key": e.key and str(e.key)}
+            for e in exemplars
+        ]
+    )
 
 
 def _exemplars_from_json(text: str) -> tuple[Exemplar, ...]:
-    return tuple(Exemplar(e["path"], e["box"] and Box(*e["box"])) for e in json.loads(text))
+    return tuple(
+        Exemplar(e["path"], e["box"] and Box(*e["box"]), e["key"] and ImageKey.parse(e["key"]))
+        for e in json.loads(text)
+    )
 
 
 def _to_bytes(vector: NDArray[np.float32]) -> bytes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import tomlkit
 
 from .channels import ChannelSchema
-from .errors import CatalogueError, CatalogueMissingError, FormatVersionError
+from .errors import CatalogueError, CatalogueMissingError, FormatVersionError, StoreFullError
 
 FILE_NAME = "catalogue.toml"
 FORMAT_VERSION = 2
@@ -24,6 +27,7 @@ _TYPES: dict[str, type] = {
     "fingerprint": str,
     "match_low": float,
     "match_high": float,
+    "codebook": str,
     "format": int,
 }
 
@@ -40,6 +44,7 @@ class Settings:
         fingerprint: of the encoder that made the records; empty until the first image is indexed.
         match_low: cosine of question and interest that stands for confidence 0, with this encoder.
         match_high: cosine that stands for confidence 1.
+        codebook: digest of the codebook that codes are made with; empty until the first code is made.
         format: version of the folder's layout.
     """
 
@@ -50,6 +55,7 @@ class Settings:
     fingerprint: str = ""
     match_low: float = 0.0
     match_high: float = 1.0
+    codebook: str = ""
     format: int = FORMAT_VERSION
 
     @property
@@ -68,7 +74,7 @@ def read_settings(folder: Path) -> Settings:
     """
     path = folder / FILE_NAME
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = {"codebook": ""} | tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CatalogueMissingError(folder) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -86,20 +92,64 @@ def read_settings(folder: Path) -> Settings:
 
 
 def write_settings(folder: Path, settings: Settings) -> None:
-    """Put `settings` in place of those in `folder`: whole, or not at all."""
-    path = folder / FILE_NAME
-    draft = folder / f".{FILE_NAME}.{os.urandom(6).hex()}"
-    with draft.open("w", encoding="utf-8") as file:
+    """Put `settings` in place of those in `folder`: whole, or not at all.
+
+    Raises:
+        StoreFullError, CatalogueError: as `replacing`.
+    """
+    with replacing(folder / FILE_NAME) as draft, draft.open("w", encoding="utf-8") as file:
         tomlkit.dump({**asdict(settings), "groups": list(settings.groups)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_folder(folder)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write to; when that is done, the file takes the place of `path`: whole, or not at all.
+
+    It is on the disk then. What was written is removed when there is an error.
+
+    Raises:
+        StoreFullError: the disk has no room.
+        CatalogueError: it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    with disk_errors(path):
+        try:
+            yield draft
+            sync_file(draft)
+            draft.replace(path)
+            sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk says, when `path` is written, into our errors.
+
+    Raises:
+        StoreFullError: the disk has no room.
+        CatalogueError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFullError(path, error.strerror or str(error)) from error
+        raise CatalogueError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}") from error
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of the file `path` survive a power cut."""
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(folder: Path) -> None:
     """Make new names in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

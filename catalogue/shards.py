@@ -2,7 +2,7 @@
 
 The first four bytes of an image key choose its shard. In a shard, the key of an entry is the image key
 followed by a big-endian uint32, the part: so all that one look-up reads lies in neighbouring entries, and
-adding an interest to an image rewrites one of them.
+adding an interest to an image rewrites one of them. The code of an image is its last entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .errors import (
     TexcatError,
 )
 from .lmdb_file import Entry, LmdbFile, Transaction
-from .store import Problem, StoreStats, interest_at, part_of, slot_of, stack
+from .store import Buffer, Out, Problem, StoreStats, interest_at, part_of, single, slot_of, stack
 from .types import KEY_BYTES, ImageKey, Planes, TextureRecord
 
 CHUNK = 512
@@ -31,7 +31,8 @@ CHUNK = 512
 
 _PART = struct.Struct(">I")
 _BASE = _PART.pack(0)
-_LAST = b"\xff" * _PART.size
+_CODE = _PART.pack(codec.CODE_PART)
+_BEHIND = _CODE + b"\0"
 _SHARD = struct.Struct(">I")
 _suffix = lru_cache(maxsize=4096)(_PART.pack)
 _log = logging.getLogger(__name__)
@@ -44,13 +45,18 @@ class LmdbTextureStore:
         folder: holds one file a shard; made when missing and not `read_only`.
         shards: how many; fixed for the life of the folder.
         fingerprint: of the encoder whose records these are; a record of another is an error.
+        codebook: digest of the codebook that codes are made with; a code of another is an error.
         read_only: refuse changes. Works on a file system that cannot be written.
     """
 
-    def __init__(self, folder: Path, *, shards: int, fingerprint: str, read_only: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, shards: int, fingerprint: str, codebook: str = "", read_only: bool = False
+    ) -> None:
         self.folder = folder
         self._tag = codec.fingerprint_tag(fingerprint)
         self._stamp = codec.stamp(self._tag)
+        self._code_tag = codec.fingerprint_tag(codebook)
+        self._code_stamp = codec.stamp(self._code_tag)
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._files: list[LmdbFile] = []
@@ -65,7 +71,7 @@ class LmdbTextureStore:
         batch = list(records)
         based = {record.key for record in batch if record.base is not None}
         for record in batch:
-            if record.key not in based and self.held(record.key) is None:
+            if record.key not in based and not self._has_base(record.key):
                 raise RecordMissingError(str(record.key))
         changes: dict[LmdbFile, list[TextureRecord]] = {}
         for record in batch:
@@ -90,18 +96,17 @@ class LmdbTextureStore:
                         maps[interest] = plane
         return TextureRecord(key, planes, maps)
 
-    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
         wanted = (0, *parts)
         stamp = self._stamp
 
-        def sound(values: list[memoryview | None]) -> bytes:
-            if values[0] is None:
+        def sound(records: list[Buffer]) -> Out:
+            if records[0] is codec.EMPTY:
                 raise RecordMissingError(str(key))
-            records = [codec.EMPTY if value is None else value for value in values]
             codec.check(records, key, wanted, stamp)
-            return b"".join(records)
+            return use(records[0], records[1] if len(records) == 2 else b"".join(records[1:]))
 
-        return self._file(key).use([key + _suffix(part) for part in wanted], sound)
+        return self._file(key).use([key + _suffix(part) for part in wanted], codec.EMPTY, sound)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         with self._file(key).view() as txn:
@@ -109,6 +114,8 @@ class LmdbTextureStore:
         interests: list[int] = []
         based = False
         for part, value in entries:
+            if part == codec.CODE_PART:
+                continue
             try:
                 slots, _ = self._decode(key, part, value)
             except TexcatError as error:
@@ -119,6 +126,30 @@ class LmdbTextureStore:
             else:
                 interests.extend(interest_at(part, slot) for slot in slots.tolist())
         return frozenset(interests) if based else None
+
+    def code(self, key: ImageKey) -> bytes | None:
+        with self._file(key).view() as txn:
+            value = txn.get(key + _CODE)
+        return None if value is None else self._decode_code(key, value)
+
+    def has_code(self, key: ImageKey) -> bool:
+        with self._file(key).view() as txn:
+            value = txn.get(key + _CODE)
+        return self._sound_code(key, value) is not None
+
+    def codes(self, keys: Iterable[ImageKey] | None = None) -> Iterator[tuple[ImageKey, bytes]]:
+        chunks: Iterator[tuple[LmdbFile, Sequence[ImageKey]]]
+        if keys is None:
+            chunks = ((file, chunk) for file in self._files for chunk in images(file))
+        else:
+            chunks = ((file, chunk) for file, found in self._by_file(keys) for chunk in _chunks(found))
+        for file, chunk in chunks:
+            with file.view() as txn:
+                values = [txn.get(key + _CODE) for key in chunk]
+            for key, value in zip(chunk, values, strict=True):
+                code = self._sound_code(key, value)
+                if code is not None:
+                    yield key, code
 
     def keys(self) -> Iterator[ImageKey]:
         for file in self._files:
@@ -138,7 +169,7 @@ class LmdbTextureStore:
                     slots, planes = self._decode(key, part, value)
                     (place,) = (slots == slot).nonzero()
                     if len(place):
-                        yield key, _plane(planes, int(place[0]))
+                        yield key, single(planes, int(place[0]))
 
     def drop_interest(self, interest: int) -> int:
         part = part_of(interest)
@@ -149,13 +180,10 @@ class LmdbTextureStore:
         )
 
     def delete(self, keys: Iterable[ImageKey]) -> int:
-        doomed: dict[LmdbFile, list[ImageKey]] = {}
-        for key in dict.fromkeys(keys):
-            doomed.setdefault(self._file(key), []).append(key)
-        return sum(file.change(_deleting(chosen)) for file, chosen in doomed.items())
+        return sum(file.change(_deleting(chosen)) for file, chosen in self._by_file(keys))
 
     def stats(self) -> StoreStats:
-        images = base_bytes = 0
+        images = base_bytes = codes = code_bytes = 0
         maps: dict[int, int] = {}
         map_bytes: dict[int, int] = {}
         for file in self._files:
@@ -167,6 +195,10 @@ class LmdbTextureStore:
                     if part == 0:
                         images += 1
                         base_bytes += len(value)
+                        continue
+                    if part == codec.CODE_PART:
+                        codes += 1
+                        code_bytes += len(value)
                         continue
                     try:
                         slots, _ = self._decode(ImageKey(key[:KEY_BYTES]), part, value)
@@ -182,6 +214,8 @@ class LmdbTextureStore:
             maps=maps,
             base_bytes=base_bytes,
             map_bytes=map_bytes,
+            codes=codes,
+            code_bytes=code_bytes,
             file_bytes=sum(size.file_bytes for size in sizes),
             free_bytes=sum(size.free_bytes for size in sizes),
             readers=tuple(reader for size in sizes for reader in size.readers),
@@ -249,6 +283,9 @@ class LmdbTextureStore:
                 for part, maps in parts.items():
                     old = txn.get(record.key + _PART.pack(part))
                     self._put_maps(txn, record.key, part, {**self._sound_maps(record.key, part, old), **maps})
+                if record.code is not None:
+                    value = codec.encode_code(record.code, record.key, self._code_tag)
+                    txn.put(record.key + _CODE, value)
             return len(records)
 
         return action
@@ -288,11 +325,38 @@ class LmdbTextureStore:
 
     def _maps(self, key: ImageKey, part: int, value: bytes) -> dict[int, Planes]:
         slots, planes = self._decode(key, part, value)
-        return {interest_at(part, slot): _plane(planes, place) for place, slot in enumerate(slots.tolist())}
+        return {interest_at(part, slot): single(planes, place) for place, slot in enumerate(slots.tolist())}
 
     def _decode(self, key: ImageKey, part: int, value: bytes) -> tuple[codec.Slots, Planes]:
         codec.check([value], key, [part], self._stamp)
         return codec.decode(value)
+
+    def _has_base(self, key: ImageKey) -> bool:
+        """Whether a sound base is held."""
+        with self._file(key).view() as txn:
+            value = txn.get(key + _BASE)
+        if value is None:
+            return False
+        try:
+            codec.check([value], key, [0], self._stamp)
+        except TexcatError as error:
+            _log.warning("%s", error)
+            return False
+        return True
+
+    def _sound_code(self, key: ImageKey, value: bytes | None) -> bytes | None:
+        """The code in a record; none, with a warning, when it is damaged or of another codebook."""
+        if value is None:
+            return None
+        try:
+            return self._decode_code(key, value)
+        except TexcatError as error:
+            _log.warning("%s", error)
+            return None
+
+    def _decode_code(self, key: ImageKey, value: bytes) -> bytes:
+        codec.check([value], key, [codec.CODE_PART], self._code_stamp)
+        return codec.decode_code(value)
 
     def _check_entry(self, file: LmdbFile, key: bytes, value: bytes) -> Iterator[Problem]:
         where = f"{file.name}/{key.hex()}"
@@ -304,27 +368,36 @@ class LmdbTextureStore:
         if self._file(image) is not file:
             yield Problem(where, "it is in the wrong shard", image, key)
         try:
-            self._decode(image, part, value)
+            if part == codec.CODE_PART:
+                self._decode_code(image, value)
+            else:
+                self._decode(image, part, value)
         except TexcatError as error:
             yield Problem(where, str(error), image, key, isinstance(error, FingerprintMismatchError))
         if part != 0:
             with file.view() as txn:
                 if txn.get(image + _BASE) is None:
-                    yield Problem(where, "it holds maps of an image that has no base texture", image, key)
+                    yield Problem(where, "it belongs to an image that has no base texture", image, key)
+
+    def _by_file(self, keys: Iterable[ImageKey]) -> Iterable[tuple[LmdbFile, list[ImageKey]]]:
+        """`keys`, each once, by the file that holds them."""
+        found: dict[LmdbFile, list[ImageKey]] = {}
+        for key in dict.fromkeys(keys):
+            found.setdefault(self._file(key), []).append(key)
+        return found.items()
 
     def _file(self, key: ImageKey) -> LmdbFile:
         number: int = _SHARD.unpack_from(key)[0]
         return self._files[number % len(self._files)]
 
 
-def _plane(planes: Planes, place: int) -> Planes:
-    chosen = slice(place, place + 1)
-    return Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen])
+def _chunks(keys: Sequence[ImageKey]) -> Iterator[Sequence[ImageKey]]:
+    return (keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK))
 
 
 def _parts(txn: Transaction, key: ImageKey) -> list[int]:
     """Parts of an image that hold maps."""
-    return [part for part, _ in parts_of_image(txn, key) if part != 0]
+    return [part for part, _ in parts_of_image(txn, key) if part not in (0, codec.CODE_PART)]
 
 
 def parts_of_image(txn: Transaction, key: ImageKey) -> list[tuple[int, bytes]]:
@@ -369,7 +442,7 @@ def images(file: LmdbFile) -> Iterator[list[ImageKey]]:
                 _require_order(file, start, name)
                 if name[KEY_BYTES:] == _BASE:
                     chunk.append(ImageKey(name[:KEY_BYTES]))
-                start = name[:KEY_BYTES] + _LAST
+                start = name[:KEY_BYTES] + _BEHIND
                 more = cursor.set_range(start)
         if chunk:
             yield chunk

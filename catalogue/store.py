@@ -1,23 +1,27 @@
 """The texture store: what every store does, and an in-memory one that is easy to see through.
 
-A store holds, for each image, one base texture and any number of interest maps. `LmdbTextureStore` in
-`shards.py` keeps them on disk; `MemoryTextureStore` here is the model that it is tested against.
+A store holds, for each image, one base texture, any number of interest maps, and a code. `LmdbTextureStore`
+in `shards.py` keeps them on disk; `MemoryTextureStore` here is the model that it is tested against.
 
 Both give a look-up its bytes in one form, records as `codec` describes them: part 0 of an image is its base,
-and part p >= 1 holds the maps of interests 15 (p - 1) + 1 to 15 p, as far as there are any.
+and part p >= 1 holds the maps of interests 15 (p - 1) + 1 to 15 p, as far as there are any. The last part of
+all is its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from . import codec
 from .errors import RecordMissingError, UsageError
 from .types import ImageKey, Planes, TextureRecord
+
+Buffer = bytes | memoryview
+Out = TypeVar("Out")
 
 GROUP = 15
 """Interests whose maps share a record: with their table, 15 maps of 16x16 fill one page of LMDB, and 15 of
@@ -52,6 +56,12 @@ def stack(planes: Sequence[Planes]) -> Planes:
     return Planes(*(np.concatenate([getattr(p, name) for p in planes]) for name in ("values", "low", "high")))
 
 
+def single(planes: Planes, place: int) -> Planes:
+    """One of several planes, as [1, h, w]."""
+    chosen = slice(place, place + 1)
+    return Planes(planes.values[chosen], planes.low[chosen], planes.high[chosen])
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """A process that has a file open to read; `pinned` while a transaction of its keeps pages from reuse."""
@@ -70,6 +80,8 @@ class StoreStats:
         maps: how many maps of each interest.
         base_bytes: bytes of base records.
         map_bytes: bytes of the maps of each interest.
+        codes: how many images have a code.
+        code_bytes: bytes of the codes.
         file_bytes: bytes of the files on the disk.
         free_bytes: bytes of the files that hold nothing; `compact` returns them.
         readers: who reads the files.
@@ -79,6 +91,8 @@ class StoreStats:
     maps: dict[int, int]
     base_bytes: int
     map_bytes: dict[int, int]
+    codes: int
+    code_bytes: int
     file_bytes: int
     free_bytes: int
     readers: tuple[Reader, ...] = ()
@@ -113,7 +127,8 @@ class TextureStore(Protocol):
         its record says, never between. Maps are planes [1, h, w], all of a store of one size.
 
         Raises:
-            RecordMissingError: a record gives maps alone, of an image that has no base. Nothing is written.
+            RecordMissingError: a record gives maps or a code alone, of an image that has no base. Nothing is
+                written.
             StoreFullError: the disk has no room. Images written by earlier calls are kept.
         """
         ...
@@ -121,16 +136,19 @@ class TextureStore(Protocol):
     def read(self, key: ImageKey, interests: Collection[int] | None = None) -> TextureRecord:
         """Base of an image, and its maps for `interests` (all when None) as far as they are held.
 
+        Its code is not among them: `code` gives it.
+
         Raises:
             RecordMissingError: the image is not held.
             RecordCorruptError, FingerprintMismatchError: a part that was asked for is damaged, or foreign.
         """
         ...
 
-    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
-        """Sound records for a look-up, one after the other: the base, then each of `parts`.
+    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
+        """What `use` makes of the sound records of an image: of its base, and of `parts`, joined.
 
-        `codec.EMPTY` stands for a part that is not there.
+        `codec.EMPTY` stands for a part that is not there. `use` sees the records where they lie, and must not
+        keep them.
 
         Raises:
             RecordMissingError, RecordCorruptError, FingerprintMismatchError: as `read`.
@@ -139,6 +157,22 @@ class TextureStore(Protocol):
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         """Interests whose map is held, sound, for an image; None when its base is not."""
+        ...
+
+    def code(self, key: ImageKey) -> bytes | None:
+        """Code of an image; None when it has none.
+
+        Raises:
+            RecordCorruptError, FingerprintMismatchError: it is damaged, or of another codebook.
+        """
+        ...
+
+    def has_code(self, key: ImageKey) -> bool:
+        """Whether a sound code is held for an image."""
+        ...
+
+    def codes(self, keys: Iterable[ImageKey] | None = None) -> Iterator[tuple[ImageKey, bytes]]:
+        """Code of each of `keys` (every image when None) that has a sound one, in no particular order."""
         ...
 
     def keys(self) -> Iterator[ImageKey]:
@@ -154,7 +188,7 @@ class TextureStore(Protocol):
         ...
 
     def delete(self, keys: Iterable[ImageKey]) -> int:
-        """Remove images with all their maps; how many there were."""
+        """Remove images with all their maps and their codes; how many there were."""
         ...
 
     def stats(self) -> StoreStats:
@@ -175,6 +209,7 @@ class MemoryTextureStore:
 
     def __init__(self) -> None:
         self._records: dict[ImageKey, tuple[Planes, dict[int, Planes]]] = {}
+        self._codes: dict[ImageKey, bytes] = {}
 
     def write(self, records: Iterable[TextureRecord]) -> None:
         batch = list(records)
@@ -187,6 +222,8 @@ class MemoryTextureStore:
             base = base if record.base is None else record.base
             assert base is not None
             self._records[record.key] = (base, {**maps, **record.maps})
+            if record.code is not None:
+                self._codes[record.key] = record.code
 
     def read(self, key: ImageKey, interests: Collection[int] | None = None) -> TextureRecord:
         if key not in self._records:
@@ -195,20 +232,32 @@ class MemoryTextureStore:
         wanted = maps if interests is None else interests
         return TextureRecord(key, base, {i: maps[i] for i in sorted(wanted) if i in maps})
 
-    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
         record = self.read(key)
         assert record.base is not None
         tag = bytes(codec.TAG_BYTES)
-        found = [codec.encode(range(len(record.base.values)), record.base, key, 0, tag)]
+        found = []
         for part in parts:
             maps = {slot_of(i): planes for i, planes in sorted(record.maps.items()) if part_of(i) == part}
             found.append(
                 codec.encode(list(maps), stack(list(maps.values())), key, part, tag) if maps else codec.EMPTY
             )
-        return b"".join(found)
+        base = codec.encode(range(len(record.base.values)), record.base, key, 0, tag)
+        return use(base, b"".join(found))
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         return frozenset(self._records[key][1]) if key in self._records else None
+
+    def code(self, key: ImageKey) -> bytes | None:
+        return self._codes.get(key)
+
+    def has_code(self, key: ImageKey) -> bool:
+        return key in self._codes
+
+    def codes(self, keys: Iterable[ImageKey] | None = None) -> Iterator[tuple[ImageKey, bytes]]:
+        for key in list(self._codes) if keys is None else dict.fromkeys(keys):
+            if key in self._codes:
+                yield key, self._codes[key]
 
     def keys(self) -> Iterator[ImageKey]:
         yield from list(self._records)
@@ -222,7 +271,10 @@ class MemoryTextureStore:
         return sum(maps.pop(interest, None) is not None for _, maps in self._records.values())
 
     def delete(self, keys: Iterable[ImageKey]) -> int:
-        return sum(self._records.pop(key, None) is not None for key in keys)
+        gone = [key for key in keys if self._records.pop(key, None) is not None]
+        for key in gone:
+            self._codes.pop(key, None)
+        return len(gone)
 
     def stats(self) -> StoreStats:
         maps: dict[int, int] = {}
@@ -232,10 +284,12 @@ class MemoryTextureStore:
                 maps[interest] = maps.get(interest, 0) + 1
                 map_bytes[interest] = map_bytes.get(interest, 0) + planes.values.nbytes
         base_bytes = sum(base.values.nbytes for base, _ in self._records.values())
-        return StoreStats(len(self._records), maps, base_bytes, map_bytes, 0, 0)
+        code_bytes = sum(map(len, self._codes.values()))
+        return StoreStats(len(self._records), maps, base_bytes, map_bytes, len(self._codes), code_bytes, 0, 0)
 
     def check(self) -> Iterator[Problem]:
         yield from ()
 
     def close(self) -> None:
         self._records.clear()
+        self._codes.clear()

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Dialect,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Integer,
     LargeBinary,
     MetaData,
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 
 _SIGN = 1 << 63
@@ -56,6 +59,7 @@ interests = Table(
     Column("phrase", Text, nullable=False, unique=True),
     Column("weight", Double, nullable=False),
     Column("exemplars", Text, nullable=False),
+    Column("with_words", Boolean, nullable=False, server_default=false()),
     sqlite_autoincrement=True,  # maps in the store are named by id, so an id is never given twice
 )
 
@@ -66,6 +70,32 @@ interest_vectors = Table(
     Column("fingerprint", Text, primary_key=True),
     Column("text", LargeBinary, nullable=False),
     Column("direction", LargeBinary, nullable=False),
+)
+
+distributions = Table(
+    "distributions",
+    metadata,
+    Column("interest_id", Integer, primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("images", Integer, nullable=False),
+    Column("corpus", BigInteger, nullable=False),
+    Column("low", Double, nullable=False),
+    Column("high", Double, nullable=False),
+    Column("ranks", LargeBinary, nullable=False),
+    # To the vectors that the maps were made with: when they go, it describes no map that is to come.
+    ForeignKeyConstraint(
+        ["interest_id", "fingerprint"],
+        [interest_vectors.c.interest_id, interest_vectors.c.fingerprint],
+        ondelete="CASCADE",
+    ),
+)
+
+corpus_means = Table(
+    "corpus_means",
+    metadata,
+    Column("fingerprint", Text, primary_key=True),
+    Column("images", Integer, nullable=False),
+    Column("mean", LargeBinary, nullable=False),
 )
 
 questions = Table(
@@ -98,4 +128,59 @@ files = Table(
     Column("missing_since", Double),
     CheckConstraint("(key IS NULL) <> (reason IS NULL)", name="key_or_reason"),
     sqlite_with_rowid=False,
+)
+
+phrases = Table(
+    "phrases",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("phrase", Text, nullable=False, unique=True),
+    Column("candidate", Boolean, nullable=False, server_default=false()),
+)
+
+observations = Table(
+    "observations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("tier", Text, nullable=False),
+    Column("confidence", Double, nullable=False),
+    sqlite_autoincrement=True,  # the order of recording; whoever has read up to an id goes on from there
+)
+
+mentions = Table(
+    "mentions",
+    metadata,
+    Column("observation_id", Integer, ForeignKey(observations.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("phrase_id", Integer, ForeignKey(phrases.c.id, ondelete="CASCADE"), primary_key=True, index=True),
+    Column("named", Boolean, nullable=False),
+    Column("weight", Double, nullable=False),
+)
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("time", Double, nullable=False),
+    Column("phrase_id", Integer, ForeignKey(phrases.c.id, ondelete="CASCADE"), nullable=False, index=True),
+    Column("amount", Double, nullable=False),
+)
+
+phrase_vectors = Table(
+    "phrase_vectors",
+    metadata,
+    Column("phrase_id", Integer, ForeignKey(phrases.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("fingerprint", Text, primary_key=True),
+    Column("text", LargeBinary, nullable=False),
+)
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("fingerprint", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("source_id", Integer, ForeignKey(phrases.c.id, ondelete="CASCADE"), primary_key=True, index=True),
+    Column("target_id", Integer, ForeignKey(phrases.c.id, ondelete="CASCADE"), primary_key=True, index=True),
+    Column("value", Double, nullable=False),
 )

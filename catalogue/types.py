@@ -54,30 +54,58 @@ class ImageKey(bytes):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle of an image: fractions of its width and height, origin top left, x to the right."""
+    """A rectangle of an image: fractions of its width and height, origin top left, x to the right.
+
+    Raises:
+        UsageError: not 0 <= left < right <= 1 and 0 <= top < bottom <= 1.
+    """
 
     left: float
     top: float
     right: float
     bottom: float
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.left < self.right <= 1 and 0 <= self.top < self.bottom <= 1):
+            raise UsageError(
+                f"box {self.left:g},{self.top:g},{self.right:g},{self.bottom:g} is no rectangle in fractions "
+                "of an image: 0 <= left < right <= 1 and 0 <= top < bottom <= 1; divide pixels by its width "
+                "and height"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """An image, or a rectangle of it, that shows an interest."""
+    """An image, or a rectangle of it, that shows an interest.
+
+    Attributes:
+        path: of the file; absolute once it is kept.
+        box: the part of it that counts; the whole image when None.
+        key: the image. The file is read for it when it is None; from then on only that content counts.
+    """
 
     path: str
     box: Box | None = None
+    key: ImageKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Something the user looks for: a normalised phrase, with its weight in a blend (>= 0)."""
+    """Something the user looks for: a normalised phrase, with its weight in a blend (>= 0).
+
+    Attributes:
+        id: never given to another interest, nor to this phrase with other exemplars.
+        phrase: what it is called, and what a question is compared with.
+        weight: part in a blend, beside other interests.
+        exemplars: images that show it. Without any, the words of the phrase tell where it is in an image.
+        with_words: whether they do beside exemplars too, half and half.
+    """
 
     id: int
     phrase: str
     weight: float = 1.0
     exemplars: tuple[Exemplar, ...] = ()
+    with_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +130,15 @@ class Planes:
 
 @dataclass(frozen=True, slots=True)
 class TextureRecord:
-    """All that is stored of one image: its base planes, and one plane [1, h, w] for each interest id."""
+    """What is stored of one image: its base planes, one plane [1, h, w] for each interest id, and its code.
+
+    The code is that of `codes`: from it comes the map of any phrase, without the encoder.
+    """
 
     key: ImageKey
     base: Planes | None = None
     maps: Mapping[int, Planes] = field(default_factory=dict)
+    code: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from .catalogue import Catalogue
+from .catalogue import CODEBOOK_NAME, Catalogue
 from .errors import CatalogueError, StoreError
 from .store import Problem
 from .types import ImageKey
@@ -43,6 +43,7 @@ def verify(catalogue: Catalogue) -> Iterator[Problem]:
     """Read everything, change nothing, and give each thing that is wrong, with the way out.
 
     - a shard whose pages do not hang together, a record that is damaged, foreign or out of place;
+    - a codebook that is lost, damaged, or not the one that the codes were made with;
     - maps of an interest that is not in the registry;
     - a file that counts as indexed, whose image has no record, and an image that has neither;
     - a record of an image that the registry does not know.
@@ -52,6 +53,7 @@ def verify(catalogue: Catalogue) -> Iterator[Problem]:
     Raises:
         RegistryError: the registry cannot be read.
     """
+    yield from _codebook(catalogue)
     told: set[ImageKey] = set()
     unreadable = False
     for problem in catalogue.store.check():
@@ -72,6 +74,7 @@ def verify(catalogue: Catalogue) -> Iterator[Problem]:
 def repair(catalogue: Catalogue, problems: Iterable[Problem]) -> Repairs:
     """Do away with what `verify` found, so that it finds nothing any more.
 
+    A codebook that is lost or damaged is left for the next indexing pass: it takes the encoder to make it.
     What is removed is made again by the next pass. After an interruption, `verify` finds what is left.
 
     Raises:
@@ -92,6 +95,15 @@ def repair(catalogue: Catalogue, problems: Iterable[Problem]) -> Repairs:
     images = {*catalogue.registry.forget_files(files), *catalogue.registry.forget_images(halves)}
     records = catalogue.store.delete(halves)
     return Repairs(len(set_aside), entries, maps, records, len(files), len(images))
+
+
+def _codebook(catalogue: Catalogue) -> Iterator[Problem]:
+    if not catalogue.settings.codebook:
+        return
+    try:
+        catalogue.read_codebook()
+    except CatalogueError as error:
+        yield Problem(os.fspath(catalogue.path / CODEBOOK_NAME), str(error))
 
 
 def _refuse_foreign(catalogue: Catalogue, problems: Collection[Problem]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from .output import count, out, print_json, printable, table
 from .progress import progress_bar
 
 if TYPE_CHECKING:
-    from ..catalogue import IndexReport
+    from ..catalogue import IndexReport, Skipped
 
 SHOWN_SKIPPED = 20
 
@@ -29,6 +30,10 @@ def index(
     grace_days: Annotated[
         float, typer.Option(min=0, help="Days for which the records of a removed file are kept.")
     ] = 30.0,
+    no_codes: Annotated[
+        bool,
+        typer.Option("--no-codes", help="Keep no codes, which show any phrase later without the encoder."),
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the encoder together.")] = 8,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     allow_network: NetworkOption = False,
@@ -53,6 +58,7 @@ def index(
             batch_size=batch_size,
             retry_failed=retry_failed,
             grace_days=grace_days,
+            codes=not no_codes,
             on_progress=on_progress,
         )
         interests = len(opened.interests())
@@ -60,6 +66,19 @@ def index(
         print_json({**asdict(report), "interests": interests})
     else:
         _show(report, interests)
+
+
+def show_skipped(files: Sequence[Skipped]) -> None:
+    """Name the first of the files that were skipped, each with the reason."""
+    if not files:
+        return
+    console = out()
+    rows = table("skipped", "reason")
+    for skipped in files[:SHOWN_SKIPPED]:
+        rows.add_row(printable(skipped.path), printable(skipped.reason))
+    console.print(rows)
+    if len(files) > SHOWN_SKIPPED:
+        console.print(f"… and {len(files) - SHOWN_SKIPPED:,} more; --json lists all")
 
 
 def _show(report: IndexReport, interests: int) -> None:
@@ -73,13 +92,7 @@ def _show(report: IndexReport, interests: int) -> None:
             f"{count(report.unavailable, 'file')} may be on a disk that is not mounted: what is stored "
             "of them is kept"
         )
-    if report.skipped:
-        rows = table("skipped", "reason")
-        for skipped in report.skipped[:SHOWN_SKIPPED]:
-            rows.add_row(printable(skipped.path), printable(skipped.reason))
-        console.print(rows)
-        if len(report.skipped) > SHOWN_SKIPPED:
-            console.print(f"… and {len(report.skipped) - SHOWN_SKIPPED:,} more; --json lists all")
+    show_skipped(report.skipped)
     if not interests:
         console.print('No interests yet, so no maps were made: texcat interest add "…", then index again')
     elif report.indexed or report.unchanged:

@@ -20,20 +20,23 @@ if TYPE_CHECKING:
 def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
     """Show what the catalogue holds, and how much room it takes."""
     from ..catalogue import Catalogue
+    from ..catalogue.catalogue import CODEBOOK_NAME, REGISTRY_NAME
 
     with Catalogue.open(catalogue) as opened:
         settings, interests = opened.settings, opened.interests()
         counts, held = opened.registry.counts(), opened.store.stats()
-        registry = None if settings.database else _registry_bytes(opened.path)
+        registry = None if settings.database else _bytes(opened.path, REGISTRY_NAME)
+        codebook = _bytes(opened.path, CODEBOOK_NAME)
         path = str(opened.path)
     readers = _others(held.readers)
-    total = held.file_bytes + (registry or 0)
+    total = held.file_bytes + (registry or 0) + codebook
     document = {
         "catalogue": path,
         "encoder": settings.encoder,
         "fingerprint": settings.fingerprint,
         "groups": list(settings.groups),
         "images": held.images,
+        "codes": held.codes,
         "files": counts.files,
         "failed": counts.failed,
         "missing": counts.missing,
@@ -41,9 +44,11 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
         "bytes": {
             "base": held.base_bytes,
             "maps": sum(held.map_bytes.values()),
+            "codes": held.code_bytes,
             "shards": held.file_bytes,
             "free": held.free_bytes,
             "registry": registry,
+            "codebook": codebook,
             "total": total,
             "per_image": total / held.images if held.images else None,
         },
@@ -74,7 +79,10 @@ def stats(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
     facts.add_row("questions", f"{counts.questions:,} remembered")
     facts.add_row("base textures", decimal(held.base_bytes))
     facts.add_row("interest maps", decimal(sum(held.map_bytes.values())))
+    facts.add_row("codes", f"{decimal(held.code_bytes)}, of {count(held.codes, 'image')}")
     facts.add_row("shards on disk", f"{decimal(held.file_bytes)} ({decimal(held.free_bytes)} of it free)")
+    if codebook:
+        facts.add_row("codebook", decimal(codebook))
     facts.add_row("registry", "in a database of its own" if registry is None else decimal(registry))
     if held.images:
         facts.add_row("a photo", decimal(total // held.images))
@@ -108,7 +116,6 @@ def _named(pid: int, pinned: int) -> str:
     return f"process {pid}{held}"
 
 
-def _registry_bytes(folder: Path) -> int:
-    from ..catalogue.catalogue import REGISTRY_NAME
-
-    return sum(file.stat().st_size for file in folder.glob(f"{REGISTRY_NAME}*"))
+def _bytes(folder: Path, name: str) -> int:
+    """Bytes of a file, and of those beside it that a database makes."""
+    return sum(file.stat().st_size for file in folder.glob(f"{name}*"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +13,7 @@ from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOpti
 from .output import count, out, print_json, printable, table
 
 if TYPE_CHECKING:
-    from ..catalogue import Interest
+    from ..catalogue import Box, Exemplar, Interest
 
 app = typer.Typer(help="What you look for in your images.", no_args_is_help=True)
 
@@ -22,26 +25,65 @@ PhrasesArgument = Annotated[
 @app.command()
 def add(
     phrases: PhrasesArgument,
+    *,
     weight: Annotated[
         float, typer.Option(help="Part in a blend, beside other interests; 0 takes no part.")
     ] = 1.0,
+    images: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--image",
+            metavar="FILE",
+            help="An image that shows the interest, in place of its words; repeat it.",
+        ),
+    ] = None,
+    boxes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--box",
+            metavar="L,T,R,B",
+            help="Where each --image shows it, in the same order: left, top, right, bottom as fractions of "
+            "its width and height. 0,0,1,1 is the whole image.",
+        ),
+    ] = None,
+    with_words: Annotated[
+        bool, typer.Option("--with-words", help="The words count too, half and half with the images.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="Where the encoder looks at the images: auto, cpu, cuda, cuda:1.")
+    ] = "auto",
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     allow_network: NetworkOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add interests, or give those that are there a new weight."""
+    """Add interests, or give those that are there a new weight.
+
+    With --image, add one that images show: it lights up what looks like them. Other images than it had
+    take their place.
+    """
     from ..catalogue import Catalogue
     from ..catalogue.phrases import normalise_phrase
 
     for phrase in phrases:  # all are looked at before the first is added
         normalise_phrase(phrase)
+    exemplars = _exemplars(phrases, images or [], boxes or [], with_words)
     with Catalogue.open(catalogue, "w", allow_network=allow_network) as opened:
-        added = [opened.add_interest(phrase, weight) for phrase in phrases]
+        if exemplars:
+            from ..indexer import learn_interest
+
+            added = [
+                learn_interest(opened, phrases[0], exemplars, weight, with_words=with_words, device=device)
+            ]
+        else:
+            added = [opened.add_interest(phrase, weight=weight) for phrase in phrases]
+        waiting = exemplars and added[0].id not in opened.registry.vectors(opened.settings.fingerprint)
     if as_json:
         print_json({"added": [_document(interest) for interest in added]})
         return
     console = out()
     console.print(f"{count(len(added), 'interest')} added: {', '.join(i.phrase for i in added)}")
+    if waiting:
+        console.print("The images that show it are looked at by the next texcat index: keep them until then.")
     console.print(
         "Next: texcat index FOLDER makes their maps; images that are indexed already are brought up to date."
     )
@@ -64,10 +106,14 @@ def list_(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
     if not interests:
         console.print('No interests yet: texcat interest add "mountain biking"')
         return
-    rows = table("#id", "phrase", "#weight", f"#maps (of {held.images:,} images)")
+    rows = table("#id", "phrase", "#weight", f"#maps (of {held.images:,} images)", "shown by")
     for interest in interests:
         rows.add_row(
-            str(interest.id), printable(interest.phrase), f"{interest.weight:g}", f"{maps[interest.id]:,}"
+            str(interest.id),
+            printable(interest.phrase),
+            f"{interest.weight:g}",
+            f"{maps[interest.id]:,}",
+            printable(_shown_by(interest)),
         )
     console.print(rows)
 
@@ -96,4 +142,59 @@ def remove(
 
 
 def _document(interest: Interest) -> dict[str, object]:
-    return {"id": interest.id, "phrase": interest.phrase, "weight": interest.weight}
+    return {
+        "id": interest.id,
+        "phrase": interest.phrase,
+        "weight": interest.weight,
+        "exemplars": [
+            {"path": e.path, "box": e.box and list(astuple(e.box)), "key": str(e.key)}
+            for e in interest.exemplars
+        ],
+        "with_words": interest.with_words,
+    }
+
+
+def _shown_by(interest: Interest) -> str:
+    """What tells where the interest is in an image, for people."""
+    if not interest.exemplars:
+        return "words"
+    shown = [Path(e.path).name + (f" ({_written(e.box)})" if e.box else "") for e in interest.exemplars]
+    return ", ".join((*shown, "words") if interest.with_words else shown)
+
+
+def _exemplars(
+    phrases: Sequence[str], images: Sequence[str], boxes: Sequence[str], with_words: bool
+) -> list[Exemplar]:
+    """Exemplars as the options give them: each image with the box in the same place, or all without one.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    from ..catalogue import Exemplar, UsageError
+
+    if (boxes or with_words) and not images:
+        raise UsageError("--box and --with-words go with --image; name the images that show the interest")
+    if images and len(phrases) > 1:
+        raise UsageError(f"--image shows one interest, not {len(phrases)}; add them one after the other")
+    if boxes and len(boxes) != len(images):
+        raise UsageError(
+            f"{len(boxes)} --box for {len(images)} --image: give each --image its --box, in the same order "
+            "(0,0,1,1 is the whole image), or none"
+        )
+    return [Exemplar(image, _box(boxes[place]) if boxes else None) for place, image in enumerate(images)]
+
+
+def _box(text: str) -> Box:
+    from ..catalogue import Box, UsageError
+
+    try:
+        left, top, right, bottom = map(float, text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--box {text!r} is not L,T,R,B: four fractions of width and height, such as 0.25,0.1,0.75,0.5"
+        ) from error
+    return Box(left, top, right, bottom)
+
+
+def _written(box: Box) -> str:
+    return ",".join(f"{edge:g}" for edge in astuple(box))

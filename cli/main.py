@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import asking, demo, indexing, inspecting, interests, keeping, making
+from . import asking, demo, expanding, indexing, inspecting, interests, keeping, making, searching
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -26,8 +26,10 @@ app = typer.Typer(
 app.command()(making.init)
 app.add_typer(interests.app, name="interest")
 app.command()(indexing.index)
+app.command()(expanding.expand)
 app.command()(asking.lookup)
 app.command()(asking.query)
+app.command()(searching.search)
 app.command()(inspecting.stats)
 app.command()(keeping.verify)
 app.command()(keeping.compact)

@@ -1,4 +1,4 @@
-"""The progress bar of an indexing pass."""
+"""The progress bar of an indexing pass, or of an expansion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def progress_bar(description: str, *, shown: bool) -> Iterator[Callable[[Progres
         disable=not (shown and console.is_terminal),
     )
     with bar:
-        task = bar.add_task(description, total=None, rate="looking for files, loading the encoder")
+        task = bar.add_task(description, total=None, rate="preparing")
 
         def update(progress: Progress) -> None:
             bar.update(task, completed=progress.done, total=progress.total)

@@ -8,29 +8,31 @@ holds, so no finished image is made twice.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.errors import ImageReadError, UsageError
+from ..catalogue.errors import CatalogueError, ImageReadError, UnknownInterestError, UsageError
 from ..catalogue.registry import KnownFile
-from ..catalogue.types import ImageKey, IndexReport, InterestVectors, Skipped, TextureRecord
+from ..catalogue.types import ImageKey, IndexReport, Interest, InterestVectors, Skipped, TextureRecord
+from .codes import make_codebook
 from .encoders import DenseEncoder, load_encoder
+from .exemplars import corpus_mean, exemplar_vectors
 from .images import decode_image, read_content
 from .matching import match_range
 from .scan import FoundFile, ScanPlan, absolute, plan_scan
+from .statistics import refresh_distributions
 from .textures import Features, TextureMaker
+from .threads import bounded_map, thread_pool
 
 BATCH_SIZE = 8
 COMMIT_IMAGES = 64
@@ -38,8 +40,7 @@ COMMIT_SECONDS = 5.0
 GRACE_DAYS = 30.0
 _SECONDS_A_DAY = 86_400.0
 
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +61,16 @@ def index_corpus(
     batch_size: int = BATCH_SIZE,
     retry_failed: bool = False,
     grace_days: float = GRACE_DAYS,
+    codes: bool = True,
     encoder: DenseEncoder | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> IndexReport:
     """Bring `catalogue` up to date with the images at and below `folders`.
 
-    A file whose size and time of change are as known is not opened, unless an interest was added since. A
-    file that cannot be read is skipped with its reason. A file that is gone is forgotten `grace_days` after
-    the pass that missed it first; one whose disk is not mounted is not gone. Interrupt it at any time.
+    A file whose size and time of change are as known is not opened, unless an interest was added since, or
+    its image has no code and shall have one. A file that cannot be read is skipped with its reason. A file
+    that is gone is forgotten `grace_days` after the pass that missed it first; one whose disk is not mounted
+    is not gone. Interrupt it at any time.
 
     Args:
         catalogue: open to write.
@@ -77,6 +80,8 @@ def index_corpus(
         batch_size: images that go through the encoder together.
         retry_failed: read again files that could not be read, though they have not changed.
         grace_days: how long the records of a removed file are kept.
+        codes: whether images get codes, from which the map of any phrase can be made later without the
+            encoder. Those that have one keep it.
         encoder: an encoder that is loaded already; otherwise the catalogue's own is, if there is work for it.
         on_progress: called after each commit.
 
@@ -96,13 +101,19 @@ def index_corpus(
     known_files = catalogue.registry.files(roots)
     plan = plan_scan(roots, known_files)
     removed = _note_absent(catalogue, plan, grace_days)
-    incomplete = _lacking(catalogue, plan.unchanged)
+    if codes and not _has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
+        # Before it is told which images lack a code: if it comes out otherwise than it was, all of them do.
+        encoder = encoder or load_encoder(catalogue.settings.encoder, device)
+        adopt_encoder(catalogue, encoder)
+        catalogue.adopt_codebook(make_codebook(encoder))
+    incomplete = _lacking(catalogue, plan.unchanged, codes)
     again = [_found(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
-    work = _Pass(catalogue, on_progress, [*plan.new, *again])
+    work = _Pass(catalogue, on_progress, [*plan.new, *again], codes)
     if work.files:
         work.run(encoder or load_encoder(catalogue.settings.encoder, device), batch_size)
         changed = [known_files[file.path].key for file in plan.new if file.path in known_files]
         catalogue.store.delete(catalogue.registry.forget_images(key for key in changed if key is not None))
+    refresh_distributions(catalogue)
     still_failed = () if retry_failed else plan.failed
     unseen = {skipped.path for skipped in plan.skipped}
     return IndexReport(
@@ -119,6 +130,39 @@ def index_corpus(
     )
 
 
+def encode_again(
+    catalogue: Catalogue,
+    again: Mapping[ImageKey, frozenset[int]],
+    *,
+    encoder: DenseEncoder | None,
+    device: str,
+    on_progress: Callable[[Progress], None],
+) -> tuple[list[ImageKey], tuple[Skipped, ...]]:
+    """Make maps of images anew with the encoder, though they may be held, from files that have not changed.
+
+    What these images lack beside, they get as by `index_corpus`.
+
+    Args:
+        catalogue: open to write.
+        again: the interests whose maps are made, by image.
+        encoder, device, on_progress: as for `index_corpus`.
+
+    Returns:
+        The images that were encoded, and the files that could not be read. An image that is in neither has
+        no file that is as it was when it was indexed.
+    """
+    known = {path: file for path, file in catalogue.registry.files([b"/"]).items() if file.key in again}
+    plan = plan_scan(list(known), known)
+    chosen = {file.key: file for file in plan.unchanged if file.key is not None}
+    files = [_found(file) for file in chosen.values()]
+    work = _Pass(catalogue, on_progress, files, _has_codebook(catalogue), again)
+    if work.files:
+        work.run(encoder or load_encoder(catalogue.settings.encoder, device), BATCH_SIZE)
+    unread = {skipped.path for skipped in work.skipped}
+    made = [key for key, file in chosen.items() if os.fsdecode(file.path) not in unread]
+    return made, tuple(work.skipped)
+
+
 def adopt_encoder(catalogue: Catalogue, encoder: DenseEncoder) -> None:
     """Check that `encoder` is the catalogue's own; the first that a writable catalogue meets becomes that.
 
@@ -130,18 +174,69 @@ def adopt_encoder(catalogue: Catalogue, encoder: DenseEncoder) -> None:
         catalogue.adopt_encoder(encoder.fingerprint, *match_range(encoder))
 
 
-def ensure_vectors(catalogue: Catalogue, encoder: DenseEncoder) -> dict[int, InterestVectors]:
-    """Vectors of every interest; those that the registry lacks are made, and kept if it can be written."""
-    known = catalogue.registry.vectors(encoder.fingerprint)
-    lacking = {i.id: i.phrase for i in catalogue.interests() if i.id not in known}
-    if not lacking:
-        return known
-    from .encoders.tensors import phrase_vectors
+def ensure_vectors(
+    catalogue: Catalogue,
+    encoder: DenseEncoder,
+    needed: Collection[int] = (),
+    files: Sequence[bytes] = (),
+) -> dict[int, InterestVectors]:
+    """Vectors of every interest; those that the registry lacks are made, and kept if it can be written.
 
-    made = phrase_vectors(encoder, lacking)
+    An interest whose exemplars cannot be used, as when their files are gone, is left out with a warning.
+
+    Args:
+        catalogue: holds the interests.
+        encoder: makes the vectors.
+        needed: ids of interests that must not be left out.
+        files: paths that are about to be indexed; as for `corpus_mean`.
+
+    Raises:
+        ImageReadError, UsageError: the exemplars of an interest that is `needed` cannot be used.
+        UnknownInterestError: another process has removed one.
+    """
+    known = catalogue.registry.vectors(encoder.fingerprint)
+    lacking = [interest for interest in catalogue.interests() if interest.id not in known]
+    made = _make_vectors(catalogue, encoder, lacking, needed, files) if lacking else {}
+    if gone := set(needed) - known.keys() - made.keys():
+        raise UnknownInterestError(f"number {min(gone)}")
     if catalogue.writable:
         catalogue.registry.put_vectors(encoder.fingerprint, made)
     return {**known, **made}
+
+
+def _make_vectors(
+    catalogue: Catalogue,
+    encoder: DenseEncoder,
+    interests: Sequence[Interest],
+    needed: Collection[int],
+    files: Sequence[bytes],
+) -> dict[int, InterestVectors]:
+    from .encoders.tensors import phrase_vectors
+
+    made = phrase_vectors(encoder, {i.id: i.phrase for i in interests if not i.exemplars})
+    corpus: NDArray[np.float32] | None = None
+    for interest in (i for i in interests if i.exemplars):
+        try:
+            if corpus is None:
+                corpus = corpus_mean(catalogue, encoder, files)
+            made[interest.id] = exemplar_vectors(catalogue, encoder, interest, corpus)
+        except (ImageReadError, UsageError) as error:
+            if interest.id in needed:
+                raise
+            _log.warning("interest %r gets no maps: %s", interest.phrase, error)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacking:
+    """What is to be made of an image."""
+
+    base: bool = False
+    interests: frozenset[int] = frozenset()
+    code: bool = False
+
+    def __bool__(self) -> bool:
+        return self.base or bool(self.interests) or self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +246,7 @@ class _Job:
     file: FoundFile
     key: ImageKey | None = None
     size: tuple[int, int] | None = None
-    base: bool = False
-    interests: frozenset[int] = frozenset()
+    lacking: _Lacking = _Lacking()
     working: NDArray[np.uint8] | None = None
     square: NDArray[np.uint8] | None = None
     features: Features | None = None
@@ -161,10 +255,15 @@ class _Job:
 
 
 class _Pass:
-    """One run over a list of files."""
+    """One run over a list of files: it makes what their images lack, and `again` the maps named there."""
 
     def __init__(
-        self, catalogue: Catalogue, on_progress: Callable[[Progress], None], files: Sequence[FoundFile]
+        self,
+        catalogue: Catalogue,
+        on_progress: Callable[[Progress], None],
+        files: Sequence[FoundFile],
+        codes: bool,
+        again: Mapping[ImageKey, frozenset[int]] = MappingProxyType({}),
     ) -> None:
         self.files = files
         self.indexed = 0
@@ -172,25 +271,30 @@ class _Pass:
         self._catalogue = catalogue
         self._on_progress = on_progress
         self._wanted = frozenset(interest.id for interest in catalogue.interests())
+        self._codes = codes
+        self._again = again
         self._claims = threading.Lock()
         self._claimed: set[ImageKey] = set()
         self._undecodable: dict[ImageKey, str] = {}
 
     def run(self, encoder: DenseEncoder, batch_size: int) -> None:
         adopt_encoder(self._catalogue, encoder)
-        vectors = ensure_vectors(self._catalogue, encoder)
-        self._maker = TextureMaker(encoder, self._catalogue.schema, vectors)
+        needed = frozenset[int]().union(*self._again.values())
+        vectors = ensure_vectors(self._catalogue, encoder, needed, [file.path for file in self.files])
+        self._wanted &= vectors.keys()
+        codebook = self._catalogue.codebook() if self._codes else None
+        self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
         pending: list[_Job] = []
         last = time.monotonic()
         self._on_progress(Progress(0, len(self.files), 0))
         # The channels' many small products run side by side; a BLAS that spreads each over all cores
         # makes them several times slower.
-        with _thread_pool() as pool, threadpool_limits(1, user_api="blas"):
+        with thread_pool() as pool, threadpool_limits(1, user_api="blas"):
             window = 2 * batch_size
-            loaded = _bounded_map(pool, self._load, self.files, window)
+            loaded = bounded_map(pool, self._load, self.files, window)
             encoded = self._encode(loaded, batch_size)
             try:
-                for job in _bounded_map(pool, self._finish, encoded, window):
+                for job in bounded_map(pool, self._finish, encoded, window):
                     pending.append(job)
                     if len(pending) >= COMMIT_IMAGES or time.monotonic() - last > COMMIT_SECONDS:
                         self._commit(pending)
@@ -205,11 +309,10 @@ class _Pass:
         try:
             content = read_content(file.path)
             key = ImageKey.of(content)
-            claim = self._claim(key)
-            if claim is None:
+            lacking = self._claim(key)
+            if lacking is None:
                 return _Job(file, key)
-            base, interests = claim
-            if not base and not interests:
+            if not lacking:
                 size = self._catalogue.registry.image_size(key) or decode_image(content, file.path).size
                 return _Job(file, key, size)
             try:
@@ -218,18 +321,18 @@ class _Pass:
                 self._undecodable[key] = error.reason
                 raise
             working, square = self._maker.squares(loaded.image)
-            return _Job(file, key, loaded.size, base, interests, working if base else None, square)
+            return _Job(file, key, loaded.size, lacking, working if lacking.base else None, square)
         except ImageReadError as error:
             return _Job(file, reason=error.reason)
 
-    def _claim(self, key: ImageKey) -> tuple[bool, frozenset[int]] | None:
-        """What is to be made of an image: (base?, interests); None when a file before this one sees to it."""
+    def _claim(self, key: ImageKey) -> _Lacking | None:
+        """What is to be made of an image; None when a file before this one sees to it."""
         with self._claims:
             if key in self._claimed:
                 return None
             self._claimed.add(key)
-        held = self._catalogue.store.held(key)
-        return held is None, self._wanted - (held or frozenset())
+        lacking = _lacks(self._catalogue, key, self._wanted, self._codes)
+        return replace(lacking, interests=lacking.interests | self._again.get(key, frozenset()))
 
     def _encode(self, jobs: Iterable[_Job], batch_size: int) -> Iterator[_Job]:
         """Give jobs their features, a batch at a time; jobs that need none keep their place between."""
@@ -251,7 +354,8 @@ class _Pass:
     def _finish(self, job: _Job) -> _Job:
         if job.key is None or job.features is None:
             return job
-        record = self._maker.record(job.key, job.working, job.features, job.interests)
+        lacking = job.lacking
+        record = self._maker.record(job.key, job.working, job.features, lacking.interests, lacking.code)
         return replace(job, working=None, features=None, record=record)
 
     def _commit(self, jobs: Sequence[_Job]) -> None:
@@ -297,39 +401,32 @@ def _note_absent(catalogue: Catalogue, plan: ScanPlan, grace_days: float) -> int
     return len(gone)
 
 
-def _lacking(catalogue: Catalogue, files: Iterable[KnownFile]) -> list[KnownFile]:
-    """Those of `files` whose record is gone, or lacks the map of an interest."""
+def _has_codebook(catalogue: Catalogue) -> bool:
+    try:
+        catalogue.codebook()
+    except CatalogueError as error:
+        if catalogue.settings.codebook:
+            _log.warning("%s", error)
+        return False
+    return True
+
+
+def _lacks(catalogue: Catalogue, key: ImageKey, wanted: frozenset[int], codes: bool) -> _Lacking:
+    """What an image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
+    held = catalogue.store.held(key)
+    code = codes and not catalogue.store.has_code(key)
+    return _Lacking(held is None, wanted - (held or frozenset()), code)
+
+
+def _lacking(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
+    """Those of `files` whose record is gone, or lacks the map of an interest or a code it shall have."""
     wanted = frozenset(interest.id for interest in catalogue.interests())
     complete: dict[ImageKey, bool] = {}
     for known in files:
         if known.key is not None and known.key not in complete:
-            held = catalogue.store.held(known.key)
-            complete[known.key] = held is not None and wanted <= held
+            complete[known.key] = not _lacks(catalogue, known.key, wanted, codes)
     return [known for known in files if known.key is not None and not complete[known.key]]
 
 
 def _found(known: KnownFile) -> FoundFile:
     return FoundFile(known.path, known.size, known.mtime_ns, known.device)
-
-
-@contextmanager
-def _thread_pool() -> Iterator[ThreadPoolExecutor]:
-    """A pool that, when left by an error, drops what it has not begun."""
-    pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="texcat-index")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _bounded_map(
-    pool: ThreadPoolExecutor, function: Callable[[_In], _Out], items: Iterable[_In], window: int
-) -> Iterator[_Out]:
-    """`function` of each item, in order, at most `window` of them begun ahead of the consumer."""
-    pending: deque[Future[_Out]] = deque()
-    for item in items:
-        pending.append(pool.submit(function, item))
-        if len(pending) >= window:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema, Kind
+from ..catalogue.codes import Codebook
 from ..catalogue.grid import resize_plane
 from ..catalogue.quantise import quantise
 from ..catalogue.types import ImageKey, InterestVectors, Planes, TextureRecord
+from .codes import encode_codes
 from .images import WORKING_SIZE, to_square
 
 if TYPE_CHECKING:
@@ -30,13 +32,19 @@ class TextureMaker:
         encoder: gives the patch features.
         schema: channels of the catalogue; those that are stored are made.
         vectors: encoder's vectors of each interest, by id.
+        codebook: makes the codes; without one, there are none.
     """
 
     def __init__(
-        self, encoder: DenseEncoder, schema: ChannelSchema, vectors: Mapping[int, InterestVectors]
+        self,
+        encoder: DenseEncoder,
+        schema: ChannelSchema,
+        vectors: Mapping[int, InterestVectors],
+        codebook: Codebook | None = None,
     ) -> None:
         self.encoder = encoder
         self.vectors = dict(vectors)
+        self.codebook = codebook
         self._stored = schema.stored
         self._labels = np.array([channel.kind is Kind.LABEL for channel in self._stored])
 
@@ -72,7 +80,15 @@ class TextureMaker:
         square: NDArray[np.uint8] | None,
         features: Features,
         interests: Collection[int],
+        with_code: bool = True,
     ) -> TextureRecord:
-        """Record of an image: its maps for `interests`, and its base texture where a `square` is given."""
+        """Record of an image: its maps for `interests`, its base texture where a `square` is given, its code.
+
+        There is none `with_code` off, or without a codebook.
+        """
+        base = None if square is None else self.base(square, features)
         maps = {i: quantise(self.map(self.vectors[i].direction, features)[None]) for i in interests}
-        return TextureRecord(key, None if square is None else self.base(square, features), maps)
+        code: bytes | None = None
+        if with_code and self.codebook is not None:
+            code = encode_codes(self.codebook, features, self.encoder.map_size)
+        return TextureRecord(key, base, maps, code)

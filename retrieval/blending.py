@@ -5,17 +5,19 @@ A look-up takes the fast way through `kernels`, which tests hold equal to this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema
-from ..catalogue.derived import derived_planes, interest_edges, interest_saliency
+from ..catalogue.derived import derived_planes, interest_edges, interest_saliency, presence
 from ..catalogue.grid import grid_channels, resize_plane
 from ..catalogue.quantise import dequantise
 from ..catalogue.types import GRID, Planes
 from .types import Match
+
+Plane = NDArray[np.float32]
 
 CONFIDENT = 0.5
 """From this confidence on, the interests alone make the similarity."""
@@ -30,18 +32,28 @@ def own_share(confidence: float) -> float:
     return max(0.0, 1.0 - confidence / CONFIDENT)
 
 
-def blend_maps(maps: Mapping[int, Planes], matches: Sequence[Match]) -> NDArray[np.float32]:
-    """Weighted sum of interest maps, on the grid and the scale that they are stored on: float32 [n, n].
+def blend(planes: Iterable[Plane], matches: Sequence[Match], calibrated: bool) -> Plane:
+    """Sum of the maps of `matches`, each times its weight: float32 [n, n]. The reference for `kernels`.
 
-    `maps` holds a plane [1, n, n] for each match. The reference for `kernels.add_map`.
+    Args:
+        planes: a map for each match, float32 [n, n], on the scale of the encoder.
+        matches: each with a distribution, if `calibrated`.
+        calibrated: whether it is the strengths of the maps that are summed (`Distribution.strength`): they
+            are on one scale for all interests, and values are not.
     """
-    total = sum(match.weight * dequantise(maps[match.interest.id])[0] for match in matches)
-    return np.asarray(total, np.float32)
+    total: Plane = np.zeros((), np.float32)
+    for plane, match in zip(planes, matches, strict=True):
+        part = plane
+        if calibrated:
+            assert match.distribution is not None
+            part = match.distribution.strength(plane)
+        total = np.asarray(total + np.float32(match.weight) * part, np.float32)
+    return total
 
 
 def texture_planes(
-    held: ChannelSchema, base: Planes, blend: NDArray[np.float32]
-) -> dict[str, NDArray[np.float32]]:
+    held: ChannelSchema, base: Planes, blended: Plane, calibrated: bool
+) -> dict[str, Plane]:
     """Every channel of a catalogue for one image: name -> float32 [32, 32].
 
     The reference for `kernels.Assembler`.
@@ -49,15 +61,16 @@ def texture_planes(
     Args:
         held: channels of the catalogue.
         base: base texture of the image: the stored channels of `held`, in order.
-        blend: similarity on the maps' own grid, [n, n].
+        blended: similarity on the maps' own grid, [n, n].
+        calibrated: whether it is made of strengths.
     """
     stored = dict(zip(held.stored.names, dequantise(base), strict=True))
-    similarity = resize_plane(blend, GRID)
+    similarity = resize_plane(blended, GRID)
     return {
         **stored,
         **derived_planes(stored),
         **grid_channels(),
         "similarity": similarity,
-        "interest_edges": interest_edges(similarity, stored["edge_magnitude"]),
-        "interest_saliency": interest_saliency(blend),
+        "interest_edges": interest_edges(presence(similarity, calibrated), stored["edge_magnitude"]),
+        "interest_saliency": interest_saliency(presence(blended, calibrated)),
     }

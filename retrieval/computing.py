@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.catalogue import Catalogue
+from ..catalogue.codes import Codebook
+from ..catalogue.errors import InvalidPhraseError
 from ..catalogue.types import ImageKey, InterestVectors, TextureRecord
 from ..indexer.encoders import DenseEncoder, load_encoder
 from ..indexer.images import LoadedImage
@@ -38,6 +40,7 @@ class Computer:
         self._lock = threading.RLock()
         self._features: OrderedDict[ImageKey, Features] = OrderedDict()
         self._directions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._revision = catalogue.revision
 
     @property
     def encoder(self) -> DenseEncoder:
@@ -67,14 +70,17 @@ class Computer:
     def record(self, source: Source, interests: Collection[int], base: bool) -> TextureRecord:
         """Record of an image with its maps for `interests`, and its base texture if asked for.
 
-        It is saved, with its file, when the catalogue can be written.
+        It is saved, with its file, when the catalogue can be written; and with a code if it lacks one, where
+        others have one.
         """
         catalogue = self._catalogue
         loaded = source.load()
         features = self._features_of(source, loaded)
-        maker = self._maker(self.vectors())
+        codebook = catalogue.codebook() if catalogue.writable and catalogue.settings.codebook else None
+        maker = self._maker(ensure_vectors(catalogue, self.encoder, interests), codebook)
         working = maker.squares(loaded.image)[0] if base else None
-        record = maker.record(source.key, working, features, interests)
+        with_code = codebook is not None and not catalogue.store.has_code(source.key)
+        record = maker.record(source.key, working, features, interests, with_code)
         if catalogue.writable:
             catalogue.store.write([record])
             rows = [] if source.file is None else [source.file]
@@ -83,10 +89,31 @@ class Computer:
 
     def map(self, source: Source, phrase: str) -> NDArray[np.float32]:
         """Raw map of any phrase in an image: float32 [n, n], on the grid and the scale of the encoder."""
-        return self._maker({}).map(self._direction(phrase), self._features_of(source))
+        return self._maker({}).map(self.direction(phrase), self._features_of(source))
 
-    def _maker(self, vectors: dict[int, InterestVectors]) -> TextureMaker:
-        return TextureMaker(self.encoder, self._catalogue.schema, vectors)
+    def direction(self, phrase: str) -> NDArray[np.float32]:
+        """Direction of any phrase, or of the interest of this name if exemplars show it: float32 [dim]."""
+        with self._lock:
+            if self._revision != self._catalogue.revision:
+                self._revision = self._catalogue.revision
+                self._directions.clear()  # an interest may have other exemplars now
+            if phrase not in self._directions:
+                _keep(self._directions, phrase, self._make_direction(phrase), CACHED_DIRECTIONS)
+            return self._directions[phrase]
+
+    def _make_direction(self, phrase: str) -> NDArray[np.float32]:
+        from ..indexer.encoders.tensors import phrase_vectors
+
+        try:
+            interest = self._catalogue.registry.find_interest(phrase)
+        except InvalidPhraseError:  # a question may be longer than a name
+            interest = None
+        if interest is None or not interest.exemplars:
+            return phrase_vectors(self.encoder, {0: phrase})[0].direction
+        return ensure_vectors(self._catalogue, self.encoder, [interest.id])[interest.id].direction
+
+    def _maker(self, vectors: dict[int, InterestVectors], codebook: Codebook | None = None) -> TextureMaker:
+        return TextureMaker(self.encoder, self._catalogue.schema, vectors, codebook)
 
     def _features_of(self, source: Source, loaded: LoadedImage | None = None) -> Features:
         with self._lock:
@@ -96,15 +123,6 @@ class Computer:
                 _keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
             self._features.move_to_end(source.key)
             return self._features[source.key]
-
-    def _direction(self, phrase: str) -> NDArray[np.float32]:
-        from ..indexer.encoders.tensors import phrase_vectors
-
-        with self._lock:
-            if phrase not in self._directions:
-                made = phrase_vectors(self.encoder, {0: phrase})[0].direction
-                _keep(self._directions, phrase, made, CACHED_DIRECTIONS)
-            return self._directions[phrase]
 
 
 def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:

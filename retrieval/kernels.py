@@ -6,6 +6,8 @@ imports numba, and all of its code: numba's cache on disk does not notice a chan
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -13,16 +15,18 @@ from numpy.typing import NDArray
 from ..catalogue import codec
 from ..catalogue.channels import CHANNELS, ChannelSchema
 from ..catalogue.codec import HEADER_BYTES
-from ..catalogue.derived import LOWPASS_SIGMA, LUMA, centre_surround
+from ..catalogue.derived import HALF_PRESENT, LOWPASS_SIGMA, LUMA, centre_surround
 from ..catalogue.grid import gaussian_matrix, grid_channels, resize_matrix
+from ..catalogue.store import Buffer
 from ..catalogue.types import GRID
-from .relevance import EDGE_WEIGHT, SALIENCY_WEIGHT, SIMILARITY_WEIGHT
+from .relevance import EDGE_WEIGHT, PRESENCE_WEIGHT, SALIENCY_WEIGHT
 from .types import Matches
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 CELLS = GRID * GRID
+_LOWEST = np.finfo(np.float32).min
 
 # Rows of a full texture, in the order of CHANNELS.
 (
@@ -31,13 +35,9 @@ CELLS = GRID * GRID
     _CLUSTER, _VARIANCE, _DISTANCE, _OBJECT, _BOUNDARY, _SIMILARITY, _INTEREST_EDGES, _INTEREST_SALIENCY,
 ) = range(len(CHANNELS))  # fmt: skip
 
-_R, _G, _B = (np.float32(weight) for weight in LUMA)
-_ROUNDING = 1e-6
 _HAS_COLOUR, _HAS_SALIENCY, _HAS_OBJECTS = 1, 2, 4
+_ROUNDING = 1e-6
 _THIRD = np.float32(1 / 3)
-_OF_SIMILARITY, _OF_EDGES, _OF_SALIENCY = (
-    np.float32(weight) for weight in (SIMILARITY_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
-)
 
 
 class Assembler:
@@ -60,81 +60,80 @@ class Assembler:
         self._wanted = np.array([places[name] for name in wanted.names], np.int64)
         self._all = wanted.channels == CHANNELS
         enlarge = resize_matrix(side, GRID)
-        centre, surround = centre_surround(side)
+        centre, surround = (enlarge @ matrix for matrix in centre_surround(side))
         smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
-        self._smooth = np.stack([smooth, smooth.T])
-        # What makes similarity and the two sides of its contrast from a map on its own grid.
-        self._enlarge = np.stack([enlarge, enlarge @ centre, enlarge @ surround])
-        self._enlarge_t = np.ascontiguousarray(self._enlarge.transpose(0, 2, 1))
-        self._grid = np.stack([grid_channels()[name] for name in ("y", "x", "eccentricity")])
+        grid = [grid_channels()[name] for name in ("y", "x", "eccentricity")]
+        self._fixed = np.stack([*grid, smooth, smooth.T])
+        # From a map on its own grid to similarity; and from its presence to centre minus surround, whose two
+        # sides lie next to each other, so that one product sums and subtracts.
+        self._rows_up = np.concatenate([enlarge, centre, surround])
+        self._columns_up = np.ascontiguousarray(np.concatenate([enlarge.T, centre.T, -surround.T]))
         self._nothing = np.zeros((side, side), np.float32)
-
-    def room(self, images: int) -> tuple[Floats, Floats]:
-        """Room for the planes [images, 27, 32, 32] and the relevance [images, 32, 32] of several textures."""
-        planes = np.empty((images, len(CHANNELS), GRID, GRID), np.float32)
-        return planes, np.empty((images, GRID, GRID), np.float32)
+        # Given, and not read from other modules: cached machine code would keep what they were.
+        weights = (PRESENCE_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
+        self._numbers = np.array([*LUMA, HALF_PRESENT, *weights], np.float32)
 
     def assemble(
         self,
-        records: Bytes,
+        base: Buffer,
+        maps: Buffer,
         matches: Matches,
         keep: float = 1.0,
         extra: Floats | None = None,
-        room: tuple[Floats, Floats] | None = None,
     ) -> tuple[Floats, Floats, list[int]]:
         """Texture float32 [C, 32, 32], relevance float32 [32, 32], and the places of matches without a map.
 
         Args:
-            records: what `TextureStore.fetch` gives for `Matches.parts`: the base, then the maps.
-            matches: whose maps are summed, each times its weight.
+            base, maps: records, as `TextureStore.fetch` gives them for `Matches.parts`.
+            matches: whose maps are summed, or the strengths of these (see `blending.blend_maps`).
             keep: what that sum is multiplied with.
-            extra: what is added to it, float32 [side, side].
-            room: planes [27, 32, 32] and relevance [32, 32] to be filled; new ones when None.
+            extra: what is added to it, float32 [side, side], on the same scale.
         """
-        if room is None:
-            planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
-            relevance = np.empty((GRID, GRID), np.float32)
-        else:
-            planes, relevance = room
+        planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
+        relevance = np.empty((GRID, GRID), np.float32)
         lacking = _assemble(
-            records, len(matches.parts), matches.which, matches.slots, matches.weights,
+            np.frombuffer(base, np.uint8), np.frombuffer(maps, np.uint8), len(matches.parts),
+            matches.which, matches.slots, matches.gains, matches.medians, matches.calibrated,
             keep, self._nothing if extra is None else extra,
-            self._rows, self._flags, self._smooth, self._enlarge, self._enlarge_t, self._grid,
+            self._rows, self._flags, self._numbers, self._fixed, self._rows_up, self._columns_up,
             planes, relevance,
         )  # fmt: skip
-        places = _without_map(records, matches) if lacking else []
+        places = _without_map(maps, matches) if lacking else []
         return planes if self._all else planes[self._wanted], relevance, places
 
 
-def _without_map(records: Bytes, matches: Matches) -> list[int]:
-    """Places of the `matches` whose map is not in `records` (see `Assembler.assemble`)."""
-    held: list[list[int]] = []
-    start = _length(records, 0)
-    for _ in matches.parts:
-        end = start + _length(records, start)
-        held.append(codec.decode(records[start:end].tobytes())[0].tolist())
-        start = end
+def _without_map(maps: Buffer, matches: Matches) -> list[int]:
+    """Places of the `matches` whose map is not in `maps` (see `Assembler.assemble`)."""
+    held = [codec.decode(record)[0].tolist() for record in _records(maps)]
     wanted = zip(matches.which.tolist(), matches.slots.tolist(), strict=True)
     return [place for place, (part, slot) in enumerate(wanted) if slot not in held[part]]
 
 
-def side_of_maps(records: Bytes) -> int | None:
-    """Rows of the maps in `records` (see `Assembler.assemble`); None when they hold none."""
-    start = _length(records, 0)
-    while start < len(records):
-        if _count(records, start):
-            return int(records[start + 20]) + 256 * int(records[start + 21])
-        start += _length(records, start)
-    return None
+def side_of_maps(maps: Buffer) -> int | None:
+    """Rows of the maps in `maps` (see `Assembler.assemble`); None when it holds none."""
+    sizes = (codec.decode(record)[1].values.shape for record in _records(maps))
+    return next((rows for count, rows, _ in sizes if count), None)
+
+
+def _records(maps: Buffer) -> Iterator[bytes]:
+    """The records that are joined in `maps`."""
+    joined = np.frombuffer(maps, np.uint8)
+    start = 0
+    while start < len(joined):
+        end = start + _length(joined, start)
+        yield joined[start:end].tobytes()
+        start = end
 
 
 @njit(nogil=True, cache=True, fastmath=True)
 def _blend(
-    records: Bytes,
+    maps: Bytes,
     parts: int,
     which: NDArray[np.int64],
     slots: NDArray[np.int64],
-    weights: Floats,
+    gains: Floats,
+    medians: Floats,
+    calibrated: bool,
     keep: np.float32,
     blend: Floats,
 ) -> int:
@@ -142,17 +141,17 @@ def _blend(
     cells = blend.size
     total = blend.reshape(cells)
     starts = np.empty(parts, np.int64)
-    start = _length(records, 0)
+    start = 0
     for part in range(parts):
         starts[part] = start
-        start += _length(records, start)
+        start += _length(maps, start)
     lacking = 0
     for match in range(len(which)):
         start = starts[which[match]]
-        count = _count(records, start)
+        count = _count(maps, start)
         table = start + HEADER_BYTES
-        levels = records[table : table + 8 * count].view(np.float32)
-        held = records[table + 8 * count : table + 10 * count].view(np.uint16)
+        levels = maps[table : table + 8 * count].view(np.float32)
+        held = maps[table + 8 * count : table + 10 * count].view(np.uint16)
         place = 0
         while place < count and held[place] != slots[match]:
             place += 1
@@ -162,9 +161,13 @@ def _blend(
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         first = table + 10 * count + place * cells
-        share = keep * weights[match]
+        values = maps[first : first + cells]
+        share, median = keep * gains[match], medians[match]
+        # Taken from the level first: a small difference of large values keeps its digits.
+        above = low - median
+        least = np.float32(0) if calibrated else _LOWEST
         for cell in range(cells):
-            total[cell] += share * (np.float32(records[first + cell]) * step + low)
+            total[cell] += share * max(np.float32(values[cell]) * step + above, least)
     return lacking
 
 
@@ -184,45 +187,55 @@ def _length(records: Bytes, start: int) -> int:
 
 @njit(nogil=True, cache=True, fastmath=True)
 def _assemble(
-    records: Bytes,
+    base: Bytes,
+    maps: Bytes,
     parts: int,
     which: NDArray[np.int64],
     slots: NDArray[np.int64],
-    weights: Floats,
+    gains: Floats,
+    medians: Floats,
+    calibrated: bool,
     keep: float,
     extra: Floats,
     rows: NDArray[np.int64],
     flags: int,
-    smooth: Floats,
-    enlarge: Floats,
-    enlarge_t: Floats,
-    grid: Floats,
+    numbers: Floats,
+    fixed: Floats,
+    rows_up: Floats,
+    columns_up: Floats,
     square: Floats,
     scores: Floats,
 ) -> int:
     """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are."""
+    of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = numbers
     small = extra.copy()
-    lacking = _blend(records, parts, which, slots, weights, np.float32(keep), small)
+    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
     count = len(rows)
-    levels = records[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
+    levels = base[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
     start = HEADER_BYTES + 10 * count
     for place in range(count):
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         plane = planes[rows[place]]
-        values = records[start + place * CELLS : start + (place + 1) * CELLS]
+        values = base[start + place * CELLS : start + (place + 1) * CELLS]
         for cell in range(CELLS):
             plane[cell] = np.float32(values[cell]) * step + low
-    square[_Y : _ECCENTRICITY + 1] = grid
+    for place in range(3):
+        plane, known = planes[_Y + place], fixed[place].reshape(CELLS)
+        for cell in range(CELLS):
+            plane[cell] = known[cell]
 
     scratch = np.empty((GRID, GRID), np.float32)
     if flags & _HAS_COLOUR:
         red, green, blue, luminance = planes[_RED], planes[_GREEN], planes[_BLUE], planes[_LUMINANCE]
         for cell in range(CELLS):
-            luminance[cell] = min(_R * red[cell] + _G * green[cell] + _B * blue[cell], np.float32(1))
+            luminance[cell] = min(
+                of_red * red[cell] + of_green * green[cell] + of_blue * blue[cell], np.float32(1)
+            )
         lowpass, highpass = planes[_LOWPASS], planes[_HIGHPASS]
-        _both_sides(smooth[0], smooth[1], square[_LUMINANCE], scratch, square[_LOWPASS])
+        np.dot(fixed[3], square[_LUMINANCE], scratch)
+        np.dot(scratch, fixed[4], square[_LOWPASS])
         for cell in range(CELLS):
             lowpass[cell] = min(lowpass[cell], np.float32(1))
             highpass[cell] = luminance[cell] - lowpass[cell]
@@ -239,37 +252,45 @@ def _assemble(
 
     side = small.shape[0]
     between = np.empty((GRID, side), np.float32)
-    _both_sides(enlarge[0], enlarge_t[0], small, between, square[_SIMILARITY])
-    unit = np.empty((side, side), np.float32)
-    _to_unit(small, unit)
-    _both_sides(enlarge[1], enlarge_t[1], unit, between, square[_INTEREST_SALIENCY])
-    _both_sides(enlarge[2], enlarge_t[2], unit, between, scratch)
-    stands_out, around = planes[_INTEREST_SALIENCY], scratch.reshape(CELLS)
+    np.dot(rows_up[:GRID], small, between)
+    np.dot(between, columns_up[:side], square[_SIMILARITY])
+    present_small = np.empty((side, side), np.float32)
+    _presence(small, calibrated, half, present_small)
+    sides = np.empty((2 * GRID, side), np.float32)
+    np.dot(rows_up[GRID:], present_small, sides)
+    beside = np.empty((GRID, 2 * side), np.float32)
+    beside[:, :side], beside[:, side:] = sides[:GRID], sides[GRID:]
+    np.dot(beside, columns_up[side:], square[_INTEREST_SALIENCY])
+    stands_out = planes[_INTEREST_SALIENCY]
     for cell in range(CELLS):
-        stands_out[cell] = max(stands_out[cell] - around[cell], np.float32(0))
+        stands_out[cell] = max(stands_out[cell], np.float32(0))
 
     u = np.empty((GRID, GRID), np.float32)
-    _to_unit(square[_SIMILARITY], u)
-    flat = u.reshape(CELLS)
-    _interest_edges(flat, magnitude, around, planes[_INTEREST_EDGES])
+    _presence(square[_SIMILARITY], calibrated, half, u)
+    present, around = u.reshape(CELLS), scratch.reshape(CELLS)
+    _interest_edges(present, magnitude, around, planes[_INTEREST_EDGES])
     _to_unit(square[_MAGNITUDE], scratch)
     share = np.float32(1) / (
-        _OF_SIMILARITY + _OF_EDGES + (_OF_SALIENCY if flags & _HAS_SALIENCY else np.float32(0))
+        of_presence + of_edges + (of_saliency if flags & _HAS_SALIENCY else np.float32(0))
     )
     for cell in range(CELLS):
-        relevance[cell] = share * (_OF_SIMILARITY * flat[cell] + _OF_EDGES * around[cell])
+        relevance[cell] = share * (of_presence * present[cell] + of_edges * around[cell])
     if flags & _HAS_SALIENCY:
         _to_unit(square[_SALIENCY], scratch)
         for cell in range(CELLS):
-            relevance[cell] += share * _OF_SALIENCY * around[cell]
+            relevance[cell] += share * of_saliency * around[cell]
     return lacking
 
 
-@njit(nogil=True, cache=True)
-def _both_sides(matrix: Floats, transposed: Floats, plane: Floats, work: Floats, out: Floats) -> None:
-    """``out = matrix @ plane @ matrix.T``, [m, m], for `plane` [n, n]; `work` is [m, n]."""
-    np.dot(matrix, plane, work)
-    np.dot(work, transposed, out)
+@njit(nogil=True, cache=True, fastmath=True)
+def _presence(similarity: Floats, calibrated: bool, half: np.float32, out: Floats) -> None:
+    """See `derived.presence`; both [m, m]."""
+    if not calibrated:
+        _to_unit(similarity, out)
+        return
+    strength, present = similarity.reshape(similarity.size), out.reshape(out.size)
+    for cell in range(len(strength)):
+        present[cell] = strength[cell] / (strength[cell] + half)
 
 
 @njit(nogil=True, cache=True, fastmath=True)

@@ -1,16 +1,18 @@
-"""From a question to interests: inner product of text embeddings. The only module that imports faiss."""
+"""From a question to interests: inner product of text embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from ..catalogue.distribution import Distribution
 from ..catalogue.errors import UsageError
 from ..catalogue.types import Interest
 from .types import Match, Matches
+from .vectors import Vectors
 
 TEMPERATURE = 0.1
 """Weights fall by a factor e for each 0.1 of cosine: the temperature of the encoders' own class weights."""
@@ -24,6 +26,7 @@ class Matcher:
         embeddings: text embedding of each interest, by id: float32 [d_text], unit norm. An interest without
             one cannot be matched.
         low, high: cosines that stand for confidence 0 and 1.
+        distributions: of the interests' maps, by id, as far as they are known.
     """
 
     def __init__(
@@ -32,15 +35,15 @@ class Matcher:
         embeddings: Mapping[int, NDArray[np.float32]],
         low: float,
         high: float,
+        distributions: Mapping[int, Distribution] = MappingProxyType({}),
     ) -> None:
         # An interest of weight 0 has no part in any blend.
         self._interests = [i for i in interests if i.id in embeddings and i.weight > 0]
         self._low, self._high = low, high
-        self._index: faiss.IndexFlatIP | None = None
+        self._distributions = distributions
+        self._vectors: Vectors | None = None
         if self._interests:
-            vectors = np.stack([embeddings[interest.id] for interest in self._interests])
-            self._index = faiss.IndexFlatIP(vectors.shape[1])
-            self._index.add(vectors.astype(np.float32))
+            self._vectors = Vectors(np.stack([embeddings[interest.id] for interest in self._interests]))
 
     def match(self, question: NDArray[np.float32], top: int) -> Matches:
         """The `top` interests nearest to a question embedding [d_text], the heaviest first.
@@ -53,17 +56,16 @@ class Matcher:
         """
         if top < 1:
             raise UsageError(f"top must be at least 1, got {top}")
-        if self._index is None:
+        if self._vectors is None:
             return Matches()
-        count = min(top, len(self._interests))
-        cosines, places = self._index.search(question[None].astype(np.float32), count)
-        chosen = [self._interests[place] for place in places[0]]
-        similarity = cosines[0].astype(np.float64)
+        cosines, places = self._vectors.nearest(question, top)
+        chosen = [self._interests[place] for place in places]
+        similarity = cosines.astype(np.float64)
         scores = np.log([interest.weight for interest in chosen]) + similarity / TEMPERATURE
         weights = np.exp(scores - scores.max())
         weights /= weights.sum()
         matches = [
-            Match(interest, float(cosine), float(weight))
+            Match(interest, float(cosine), float(weight), self._distributions.get(interest.id))
             for interest, cosine, weight in zip(chosen, similarity, weights, strict=True)
         ]
         return Matches(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))

@@ -32,7 +32,11 @@ def named_matches(catalogue: Catalogue, phrases: Sequence[str]) -> Matches:
     total = sum(interest.weight for interest in interests.values())
     if total <= 0:
         raise UsageError(f"name at least one interest with a weight above 0, got {list(phrases)}")
-    matches = [Match(interest, 1.0, interest.weight / total) for interest in interests.values()]
+    distributions = catalogue.registry.distributions(catalogue.settings.fingerprint)
+    matches = [
+        Match(interest, 1.0, interest.weight / total, distributions.get(interest.id))
+        for interest in interests.values()
+    ]
     return Matches(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
 
 

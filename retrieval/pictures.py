@@ -6,26 +6,36 @@ photo, whatever its shape.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ImageDraw, ImageFont
+from PIL import ImageDraw
 from PIL.Image import Image, Resampling, fromarray, new
 
 from ..catalogue.errors import UsageError
 from .allocation import Allocation
+from .drawing import (
+    BESIDE,
+    CAPTION_SIZE,
+    FAINT,
+    GUTTER,
+    INK,
+    MARGIN,
+    PAGE,
+    TITLE_SIZE,
+    fit,
+    line_height,
+    load_font,
+    paste,
+    wrap,
+)
 from .naming import shares
 from .types import Lookup
 
 PANEL_HEIGHT = 360
 PANEL_WIDTHS = (200, 640)
 """A panel is as high as `PANEL_HEIGHT` and as wide as the photo asks, within these bounds."""
-
-GUTTER = 12
-MARGIN = 20
-CORNER = 10
 
 INFERNO = (
     (0x00, 0x00, 0x04), (0x1B, 0x0C, 0x41), (0x4A, 0x0C, 0x6B), (0x78, 0x1C, 0x6D), (0xA5, 0x2C, 0x60),
@@ -38,16 +48,6 @@ HEAT_OPACITY = (0.35, 0.85)
 """Of the heat over a photo, where the plane is lowest and highest."""
 
 DROPPED_BRIGHTNESS = 0.3
-
-_PAGE = (255, 255, 255)
-_BESIDE = (238, 238, 240)
-_INK = (28, 28, 32)
-_FAINT = (110, 110, 118)
-_TITLE_SIZE, _CAPTION_SIZE = 22, 16
-_LINE = 1.35
-_MAX_LINES = 5
-_SMOOTHING = 4
-"""Corners are drawn this many times larger, and reduced."""
 
 _Weights = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def kept_tokens(photo: Image, allocation: Allocation) -> Image:
 
 def panels(photo: Image, hit: Lookup, allocation: Allocation) -> tuple[Image, Image, Image]:
     """Photo, relevance over the photo, and kept tokens, each reduced or enlarged to the size of a panel."""
-    small = _fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
+    small = fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
     return small, overlay(small, hit.relevance), kept_tokens(small, allocation)
 
 
@@ -114,7 +114,7 @@ def side_by_side(photo: Image, hit: Lookup, allocation: Allocation, caption: str
 def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
     """Photo | similarity, under `caption` and what was matched; the range of the similarity is told."""
     similarity = hit.channel("similarity")
-    small = _fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
+    small = fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
     name = f"similarity, from {similarity.min():.3g} (dark) to {similarity.max():.3g} (bright)"
     return _row(caption, _summary(hit), [(small, "photo"), (overlay(small, similarity), name)])
 
@@ -122,36 +122,36 @@ def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
 def contact_sheet(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
     """Columns of panels under their captions, on one picture of this `width` in pixels."""
     column = (width - 2 * MARGIN - GUTTER * (len(columns) - 1)) // len(columns)
-    font = _font(_CAPTION_SIZE)
-    titles = [_wrap(caption, font, column) for caption, _ in columns]
-    title_height = max(map(len, titles)) * _line_height(_CAPTION_SIZE) + GUTTER
-    fitted = [[_fit(panel, column, column * 3 // 4) for panel in panels] for _, panels in columns]
+    font = load_font(CAPTION_SIZE)
+    titles = [wrap(caption, font, column) for caption, _ in columns]
+    title_height = max(map(len, titles)) * line_height(CAPTION_SIZE) + GUTTER
+    fitted = [[fit(panel, column, column * 3 // 4) for panel in panels] for _, panels in columns]
     heights = [max(panel.height for panel in row) for row in zip(*fitted, strict=True)]
-    page = new("RGB", (width, 2 * MARGIN + title_height + sum(heights) + GUTTER * (len(heights) - 1)), _PAGE)
+    page = new("RGB", (width, 2 * MARGIN + title_height + sum(heights) + GUTTER * (len(heights) - 1)), PAGE)
     draw = ImageDraw.Draw(page)
     for number, (title, panels) in enumerate(zip(titles, fitted, strict=True)):
         left, top = MARGIN + number * (column + GUTTER), MARGIN
         for line, text in enumerate(title):
-            draw.text((left, top + line * _line_height(_CAPTION_SIZE)), text, _INK, font)
+            draw.text((left, top + line * line_height(CAPTION_SIZE)), text, INK, font)
         top += title_height
         for panel, height in zip(panels, heights, strict=True):
-            _paste(page, panel, (left + (column - panel.width) // 2, top + (height - panel.height) // 2))
+            paste(page, panel, (left + (column - panel.width) // 2, top + (height - panel.height) // 2))
             top += height + GUTTER
     return page
 
 
 def _row(caption: str, summary: str, parts: Sequence[tuple[Image, str]]) -> Image:
     """Panels of one height beside each other, each over its name."""
-    title, small = _font(_TITLE_SIZE), _font(_CAPTION_SIZE)
+    title, small = load_font(TITLE_SIZE), load_font(CAPTION_SIZE)
     widths = [max(panel.width, PANEL_WIDTHS[0], int(small.getlength(name)) + 1) for panel, name in parts]
     inner = sum(widths) + GUTTER * (len(widths) - 1)
-    heading = [(line, title, _INK, _line_height(_TITLE_SIZE)) for line in _wrap(caption, title, inner)]
-    heading += [(line, small, _FAINT, _line_height(_CAPTION_SIZE)) for line in _wrap(summary, small, inner)]
+    heading = [(line, title, INK, line_height(TITLE_SIZE)) for line in wrap(caption, title, inner)]
+    heading += [(line, small, FAINT, line_height(CAPTION_SIZE)) for line in wrap(summary, small, inner)]
     top = MARGIN + sum(height for *_, height in heading) + GUTTER
     page = new(
         "RGB",
-        (inner + 2 * MARGIN, top + PANEL_HEIGHT + GUTTER // 2 + _line_height(_CAPTION_SIZE) + MARGIN),
-        _PAGE,
+        (inner + 2 * MARGIN, top + PANEL_HEIGHT + GUTTER // 2 + line_height(CAPTION_SIZE) + MARGIN),
+        PAGE,
     )
     draw = ImageDraw.Draw(page)
     line_top = MARGIN
@@ -160,10 +160,10 @@ def _row(caption: str, summary: str, parts: Sequence[tuple[Image, str]]) -> Imag
         line_top += height
     left = MARGIN
     for (panel, name), width in zip(parts, widths, strict=True):
-        beside = new("RGB", (width, PANEL_HEIGHT), _BESIDE)
+        beside = new("RGB", (width, PANEL_HEIGHT), BESIDE)
         beside.paste(panel, ((width - panel.width) // 2, (PANEL_HEIGHT - panel.height) // 2))
-        _paste(page, beside, (left, top))
-        draw.text((left, top + PANEL_HEIGHT + GUTTER // 2), name, _FAINT, small)
+        paste(page, beside, (left, top))
+        draw.text((left, top + PANEL_HEIGHT + GUTTER // 2), name, FAINT, small)
         left += width + GUTTER
     return page
 
@@ -195,51 +195,3 @@ def _colours(unit: _Weights) -> NDArray[np.uint8]:
 def _cells(pixels: int, cells: int) -> NDArray[np.int64]:
     """Cell of each pixel along one axis."""
     return ((np.arange(pixels) + 0.5) * cells / pixels).astype(np.int64)
-
-
-def _fit(image: Image, width: int, height: int) -> Image:
-    """`image` at the largest size of its own shape that fits, each side at least one pixel."""
-    scale = min(width / image.width, height / image.height)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return image.resize(size, Resampling.LANCZOS)
-
-
-def _paste(page: Image, panel: Image, place: tuple[int, int]) -> None:
-    """Put a panel on a page, its corners rounded."""
-    width, height = panel.size
-    mask = new("L", (width * _SMOOTHING, height * _SMOOTHING), 0)
-    box = (0, 0, width * _SMOOTHING - 1, height * _SMOOTHING - 1)
-    ImageDraw.Draw(mask).rounded_rectangle(box, CORNER * _SMOOTHING, 255)
-    page.paste(panel, place, mask.resize(panel.size, Resampling.BOX))
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    font = ImageFont.load_default(size)
-    assert isinstance(font, ImageFont.FreeTypeFont)  # Pillow's wheels have FreeType
-    return font
-
-
-def _line_height(size: int) -> int:
-    return round(size * _LINE)
-
-
-def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """`text` in up to 5 lines of at most `width` pixels, broken between words; what is longer is cut."""
-    lines = [""]
-    for word in "".join(c if c.isprintable() else " " for c in text).split():
-        longer = f"{lines[-1]} {word}".lstrip()
-        if font.getlength(longer) <= width:
-            lines[-1] = longer
-        elif len(lines) == _MAX_LINES:
-            lines[-1] = longer  # too long, so that the cut shows that there is more
-            break
-        else:
-            lines.append(word)
-    return [_cut(line, font, width) for line in lines if line]
-
-
-def _cut(line: str, font: ImageFont.FreeTypeFont, width: int) -> str:
-    if font.getlength(line) <= width:
-        return line
-    too_long = bisect_left(range(len(line)), True, key=lambda end: font.getlength(f"{line[:end]}…") > width)
-    return f"{line[: max(0, too_long - 1)]}…"

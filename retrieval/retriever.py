@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
-from sys import getrefcount
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue import codec
 from ..catalogue.catalogue import Catalogue
+from ..catalogue.distribution import Distribution
 from ..catalogue.errors import EncoderNeededError, ImageReadError, RecordMissingError, UsageError
 from ..catalogue.grid import resize_plane
 from ..catalogue.quantise import dequantise
-from ..catalogue.types import GRID, TextureRecord
+from ..catalogue.store import Buffer
+from ..catalogue.types import GRID, ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import ALLOCATORS, Allocation
-from .blending import own_share
+from .blending import blend, own_share
 from .computing import Computer
+from .decoding import Decoder
 from .kernels import Assembler, side_of_maps
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
 from .types import Lookup, Match, Matches, Tier, Timings
 
 CACHED_QUESTIONS = 4096
-UNSHARED = 3
-"""References to an array of a tuple while it is looked at: the tuple's, the loop's and the call's."""
 
-Bytes = NDArray[np.uint8]
 Plane = NDArray[np.float32]
+Scale = Literal["raw", "strength", "percentile"]
 
 
 class Retriever:
@@ -39,9 +40,9 @@ class Retriever:
     Args:
         catalogue: an open one. If it is open to write, what is computed is saved.
         channels: of the textures: presets, groups or names; every channel of the catalogue when None.
-        compute: whether the encoder may be loaded for what the catalogue does not hold: an image or an
-            interest that is not indexed, the words of a question that was not asked before or that no
-            interest answers. Otherwise the first three are errors, and the last is answered from the
+        compute: whether the encoder may be loaded for what the catalogue does not hold: an image that is not
+            indexed, an interest of one that has no code, the words of a question that was not asked before or
+            that no interest answers. Otherwise the first three are errors, and the last is answered from the
             interests alone.
         device: where the encoder runs, if it is needed: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         encoder: an encoder that is loaded already.
@@ -64,8 +65,8 @@ class Retriever:
         self._channels = self._held if channels is None else self._held.select(channels)
         self._names = self._channels.names
         self._ready: Assembler | None = None
-        self._spare: deque[tuple[Plane, Plane]] = deque(maxlen=1)
         self._computer = Computer(catalogue, device, encoder) if compute else None
+        self._decoder = Decoder(catalogue, self._computer)
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._matcher: Matcher | None = None
         self._revision = -1
@@ -93,6 +94,7 @@ class Retriever:
             RecordMissingError: the image is known by its key alone, and not in the catalogue.
             EncoderNeededError: something is not in the catalogue, and the encoder may not be loaded.
             RecordCorruptError: what is stored of the image is damaged.
+            CatalogueError: its code is needed, and the codebook is lost or damaged.
         """
         started = perf_counter()
         matcher = self._matching()
@@ -103,14 +105,13 @@ class Retriever:
         else:
             raise UsageError("give a look-up a question, or the matches of an earlier one")
         confidence = matcher.confidence(found)
-        return self._answer(image, question, found, confidence, matching=perf_counter() - started)
+        return self._answer(image, question, found, confidence, perf_counter() - started)
 
-    def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> list[Lookup]:
-        """`lookup` of many images for the matches of one question, in order.
+    def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> Iterator[Lookup]:
+        """`lookup` of many images for the matches of one question, in order, each made when it is asked for.
 
-        Their textures lie in one block of memory, which stays as long as one of them does. Once the look-ups
-        of a call have been dropped, the next call uses the block again: fresh memory costs nearly as much as
-        what is written to it.
+        One that is dropped before the next leaves it memory that is still in the processor's cache: going
+        through a corpus that way is quicker than keeping all of them, and takes no more memory than one.
 
         Raises:
             UsageError: `matches` is empty.
@@ -119,27 +120,7 @@ class Retriever:
             raise UsageError("give the matches of an earlier look-up")
         found = matches if isinstance(matches, Matches) else Matches(matches)
         confidence = self._matching().confidence(found)
-        wanted = list(images)
-        room = self._room(len(wanted))
-        hits = [
-            self._answer(image, None, found, confidence, room=room and (room[0][place], room[1][place]))
-            for place, image in enumerate(wanted)
-        ]
-        if room is not None:
-            self._spare.append(room)
-        return hits
-
-    def _room(self, images: int) -> tuple[Plane, Plane] | None:
-        """Room for the textures of `images`: that of an earlier call, when nobody holds a part of it."""
-        if self._ready is None:
-            return None
-        try:
-            room = self._spare.pop()
-        except IndexError:  # another thread has it, or there was none yet
-            return self._ready.room(images)
-        if len(room[0]) < images or any(getrefcount(part) > UNSHARED for part in room):
-            return self._ready.room(images)
-        return room
+        return (self._answer(image, None, found, confidence) for image in images)
 
     def _answer(
         self,
@@ -147,57 +128,128 @@ class Retriever:
         question: str | None,
         found: Matches,
         confidence: float,
-        *,
         matching: float = 0.0,
-        room: tuple[Plane, Plane] | None = None,
     ) -> Lookup:
         started = perf_counter()
         source = find_source(image, self.catalogue.registry)
-        records, made = self._fetch(source, found)
-        own = None if question is None else self._own_map(source, question, found, confidence)
+        if question is None or (found and own_share(confidence) == 0):
+            hit = self._stored(source.key, found, confidence, matching, started)
+            if hit is not None:
+                return hit
+        (base, maps), made = self._fetch(source, found)
+        maps_tier = own_tier = Tier.STORED
+        if made is not None:
+            maps_tier = Tier.COMPUTED
+        own: Plane | None = None
+        if question is not None:
+            own, own_tier = self._own_map(source, question, found, confidence)
         read = perf_counter()
 
         share = 0.0 if own is None else own_share(confidence) if found else 1.0
-        assembler = self._assembler(records, own if made is None else made)
+        assembler = self._assembler(maps, own if made is None else made)
         if assembler is None:  # none of these maps is stored, nor was any before: their grid is not known yet
-            made = self._make(source, found)
-            assembler = self._assembler(records, made)
+            made, maps_tier = self._make(source, found, found.calibrated)
+            assembler = self._assembler(maps, made)
         assert assembler is not None
-        textures, scores, lacking = assembler.assemble(
-            records, found, 1 - share, _mix(made, own, share), room
-        )
+        textures, scores, lacking = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
         if lacking and made is None:
-            made = self._make(source, [found[place] for place in lacking])
-            textures, scores, _ = assembler.assemble(records, found, 1 - share, _mix(made, own, share), room)
+            made, maps_tier = self._make(source, [found[place] for place in lacking], found.calibrated)
+            textures, scores, _ = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
         return Lookup(
             key=source.key,
             textures=textures,
             channels=self._names,
             matches=found,
-            tier=Tier.STORED if made is None and own is None else Tier.COMPUTED,
+            tier=max(maps_tier, own_tier, key=list(Tier).index),
             confidence=confidence,
             own_share=share,
-            saved=made is not None and self.catalogue.writable,
+            saved=maps_tier is Tier.COMPUTED and self.catalogue.writable,
             relevance=scores,
             timings=Timings(matching, read - started, perf_counter() - read),
         )
 
-    def similarity(self, image: ImageLike, phrase: str) -> Plane:
-        """Raw map of any phrase in an image: float32 [32, 32], on the encoder's own scale.
+    def _stored(
+        self, key: ImageKey, found: Matches, confidence: float, matching: float, started: float
+    ) -> Lookup | None:
+        """The look-up, when all that it takes is stored or coded. The quick way, and kept short for that."""
+        assembler = self._ready
+        if assembler is None:
+            return None
 
-        Read from the store when the phrase is an interest whose map is held, else computed.
+        def assemble(base: Buffer, maps: Buffer) -> Lookup | tuple[bytes, bytes, list[int]]:
+            read = perf_counter()
+            textures, scores, lacking = assembler.assemble(base, maps, found)
+            if lacking:
+                return bytes(base), bytes(maps), lacking
+            timings = Timings(matching, read - started, perf_counter() - read)
+            return Lookup(
+                key, textures, self._names, found, Tier.STORED, confidence, 0.0, False, scores, timings
+            )
+
+        try:
+            hit = self.catalogue.store.fetch(key, found.parts, assemble)
+        except RecordMissingError:
+            return None
+        if isinstance(hit, Lookup):
+            return hit
+        base, maps, lacking = hit
+        decoded = self._decode(key, [found[place] for place in lacking], found.calibrated)
+        if decoded is None:
+            return None
+        read = perf_counter()
+        textures, scores, _ = assembler.assemble(base, maps, found, extra=decoded)
+        timings = Timings(matching, read - started, perf_counter() - read)
+        return Lookup(key, textures, self._names, found, Tier.CODED, confidence, 0.0, False, scores, timings)
+
+    def similarity(self, image: ImageLike, phrase: str, scale: Scale = "raw") -> Plane:
+        """Map of any phrase in an image: float32 [32, 32].
+
+        From the best that there is: the store, when the phrase is an interest whose map is held; the image's
+        code; the encoder.
+
+        Args:
+            image: path, content of a file, key, or Pillow image.
+            phrase: in words.
+            scale: ``raw``: the encoder's own. ``strength`` and ``percentile``: what `Distribution` makes of
+                that, from the interest's distribution; or, for any other phrase, from that of its maps in
+                some of the images that have codes. Without codes, it is the image itself that its values are
+                compared with.
 
         Raises:
+            UsageError: the scale is not known.
             InvalidPhraseError: the phrase is empty, too long, or holds control characters.
-            ImageReadError, RecordMissingError, RecordCorruptError, EncoderNeededError: as `lookup`.
+            ImageReadError, RecordMissingError, RecordCorruptError, EncoderNeededError, CatalogueError: as
+                `lookup`.
         """
+        if scale not in get_args(Scale):
+            raise UsageError(f"scale {scale!r} is not known; expected one of: {', '.join(get_args(Scale))}")
         source = find_source(image, self.catalogue.registry)
         interest = self.catalogue.registry.find_interest(phrase)
         held = self.catalogue.store.held(source.key)
         if interest is not None and held is not None and interest.id in held:
             planes = self.catalogue.store.read(source.key, [interest.id]).maps[interest.id]
-            return resize_plane(dequantise(planes)[0], GRID)
-        return resize_plane(self._computing(f"image {source.key}").map(source, phrase), GRID)
+            return self._scaled(dequantise(planes)[0], phrase, interest, scale)
+        decoded = None
+        if interest is not None:
+            self._matching()  # from which the decoder knows the interests as they are
+            maps = self._decoder.interest_maps(source.key, [interest.id])
+            decoded = None if maps is None else maps[0]
+        if decoded is None:
+            decoded = self._decoder.phrase_map(source.key, phrase)
+        if decoded is None:
+            decoded = self._computing(f"image {source.key}").map(source, phrase)
+        return self._scaled(decoded, phrase, interest, scale)
+
+    def _scaled(self, plane: Plane, phrase: str, interest: Interest | None, scale: Scale) -> Plane:
+        """A raw map on another scale, and enlarged."""
+        if scale != "raw":
+            distribution = None
+            if interest is not None:
+                fingerprint = self.catalogue.settings.fingerprint
+                distribution = self.catalogue.registry.distributions(fingerprint).get(interest.id)
+            distribution = distribution or self._distribution(phrase, plane)
+            plane = distribution.strength(plane) if scale == "strength" else distribution.percentile(plane)
+        return resize_plane(plane, GRID)
 
     def allocate(self, hit: Lookup, budget: int = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
@@ -241,67 +293,90 @@ class Retriever:
             vectors = self.catalogue.registry.vectors(self.catalogue.settings.fingerprint)
             if self._computer is not None and any(interest.id not in vectors for interest in interests):
                 vectors = self._computer.vectors()
+            self._decoder.know(vectors)
             settings = self.catalogue.settings
             texts = {i: vector.text for i, vector in vectors.items()}
-            self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high)
+            distributions = self.catalogue.registry.distributions(settings.fingerprint)
+            self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high, distributions)
         return self._matcher
 
-    def _fetch(self, source: Source, matches: Matches) -> tuple[Bytes, Plane | None]:
-        """Records of the image; and, when it had none and was made now, the blend of its maps."""
+    def _fetch(self, source: Source, matches: Matches) -> tuple[tuple[bytes, bytes], Plane | None]:
+        """Base and maps of the image, as records; and the maps' blend, if it had none and was made now."""
         key = source.key
         try:
-            return np.frombuffer(self.catalogue.store.fetch(key, matches.parts), np.uint8), None
+            return self.catalogue.store.fetch(key, matches.parts, _kept), None
         except RecordMissingError:
             record = self._computing(f"image {key}").record(
                 source, [m.interest.id for m in matches], base=True
             )
         assert record.base is not None
         base = codec.encode(range(len(record.base.values)), record.base, key, 0, bytes(codec.TAG_BYTES))
-        without_maps = np.frombuffer(base + codec.EMPTY * len(matches.parts), np.uint8)
-        return without_maps, self._blend(record, matches)
+        return (base, codec.EMPTY * len(matches.parts)), self._computed(record, matches, matches.calibrated)
 
-    def _make(self, source: Source, matches: Sequence[Match]) -> Plane:
-        """Blend of the maps of `matches`, made now."""
-        record = self._computing(f"image {source.key}").record(
-            source, [m.interest.id for m in matches], base=False
-        )
-        return self._blend(record, matches)
+    def _make(self, source: Source, matches: Sequence[Match], calibrated: bool) -> tuple[Plane, Tier]:
+        """Blend of the maps of `matches`, made now: from the image's code when it has one."""
+        decoded = self._decode(source.key, matches, calibrated)
+        if decoded is not None:
+            return decoded, Tier.CODED
+        ids = [match.interest.id for match in matches]
+        record = self._computing(f"image {source.key}").record(source, ids, base=False)
+        return self._computed(record, matches, calibrated), Tier.COMPUTED
 
-    def _blend(self, record: TextureRecord, matches: Sequence[Match]) -> Plane:
-        """Weighted sum of maps that were made now, on their own grid."""
-        side = self._computing(f"image {record.key}").encoder.map_size
-        total = np.zeros((side, side), np.float32)
-        for match in matches:
-            total += np.float32(match.weight) * dequantise(record.maps[match.interest.id])[0]
-        return total
+    def _decode(self, key: ImageKey, matches: Sequence[Match], calibrated: bool) -> Plane | None:
+        """Blend of the maps of `matches` from the image's code; None when it has none."""
+        maps = self._decoder.interest_maps(key, [match.interest.id for match in matches])
+        return None if maps is None else blend(maps, matches, calibrated)
 
-    def _assembler(self, records: Bytes, other: Plane | None) -> Assembler | None:
+    def _computed(self, record: TextureRecord, matches: Sequence[Match], calibrated: bool) -> Plane:
+        """Blend of maps that were made with the encoder."""
+        if not matches:
+            side = self._computing(f"image {record.key}").encoder.map_size
+            return np.zeros((side, side), np.float32)
+        maps = [dequantise(record.maps[match.interest.id])[0] for match in matches]
+        return blend(maps, matches, calibrated)
+
+    def _assembler(self, maps: bytes, other: Plane | None) -> Assembler | None:
         """The assembler for the grid that the catalogue's maps are on: all of them have one size.
 
-        None as long as neither `records` nor an `other` map tell that size.
+        None as long as neither `maps` nor an `other` map tell that size.
         """
         if self._ready is None:
-            side = side_of_maps(records) if other is None else len(other)
+            side = side_of_maps(maps) if other is None else len(other)
             if side is not None:
                 self._ready = Assembler(self._held, self._channels, side)
         return self._ready
 
     def _own_map(
-        self, source: Source, question: str, matches: Sequence[Match], confidence: float
-    ) -> Plane | None:
-        """The question's own map where it has a part in the similarity, and can be made.
+        self, source: Source, question: str, matches: Matches, confidence: float
+    ) -> tuple[Plane | None, Tier]:
+        """The question's own map where it has a part in the similarity, and can be made; and how it was made.
 
-        It cannot when the image is known by its key alone and no file of it is left: then the interests
-        alone answer, and `Lookup.own_share` says so.
+        It cannot when the encoder may not be loaded and the question was not seen before, or when the image
+        has no code, is known by its key alone, and no file of it is left: then the interests alone answer,
+        and `Lookup.own_share` says so.
         """
-        if matches and (self._computer is None or own_share(confidence) == 0):
-            return None
+        if matches and own_share(confidence) == 0:
+            return None, Tier.STORED
+        decoded = self._decoder.phrase_map(source.key, question)
+        if decoded is not None:
+            return self._own_strength(question, decoded, matches), Tier.CODED
+        if matches and self._computer is None:
+            return None, Tier.STORED
         try:
-            return self._computing(f"image {source.key}").map(source, question)
+            made = self._computing(f"image {source.key}").map(source, question)
+            return self._own_strength(question, made, matches), Tier.COMPUTED
         except (RecordMissingError, ImageReadError):
             if not matches:
                 raise
-            return None
+            return None, Tier.STORED
+
+    def _own_strength(self, question: str, plane: Plane, matches: Matches) -> Plane:
+        """The question's own map on the scale on which the maps of `matches` are summed."""
+        return self._distribution(question, plane).strength(plane) if matches.calibrated else plane
+
+    def _distribution(self, phrase: str, plane: Plane) -> Distribution:
+        """Distribution of the maps of a phrase; without codes there is only its map in this image."""
+        return self._decoder.distribution(phrase) or Distribution.of(plane[None], 1)
 
     def _computing(self, what: str) -> Computer:
         if self._computer is None:
@@ -316,3 +391,7 @@ def _mix(made: Plane | None, own: Plane | None, share: float) -> Plane | None:
     if made is None:
         return np.asarray(share * own, np.float32)
     return np.asarray((1 - share) * made + share * own, np.float32)
+
+
+def _kept(base: Buffer, maps: Buffer) -> tuple[bytes, bytes]:
+    return bytes(base), bytes(maps)

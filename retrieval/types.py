@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..catalogue.distribution import Distribution
 from ..catalogue.errors import UnknownChannelError
 from ..catalogue.store import part_of, slot_of
 from ..catalogue.types import ImageKey, Interest
@@ -20,6 +21,9 @@ class Tier(StrEnum):
 
     STORED = "stored"
     """All of them were read from the store."""
+
+    CODED = "coded"
+    """At least one was made from the image's code, and none with the encoder."""
 
     COMPUTED = "computed"
     """At least one was made now, with the encoder."""
@@ -33,11 +37,13 @@ class Match:
         interest: the interest.
         similarity: cosine of the text embeddings of question and interest, in [-1, 1].
         weight: its part in the blend, in [0, 1]; the weights of a look-up sum to 1.
+        distribution: of the interest's map over the corpus, if it is known.
     """
 
     interest: Interest
     similarity: float
     weight: float
+    distribution: Distribution | None = None
 
 
 class Matches(tuple[Match, ...]):
@@ -48,14 +54,18 @@ class Matches(tuple[Match, ...]):
         parts: parts of an image that hold their maps, each once.
         which: int64 [K], place in `parts` of each match's map.
         slots: int64 [K], its slot there.
-        weights: float32 [K].
+        calibrated: whether each match has a distribution: then strengths are blended, and not values.
+        medians: float32 [K], of the distributions; 0 if not calibrated.
+        gains: float32 [K], weight / spread of the distribution; the weight if not calibrated.
     """
 
     best: float
     parts: tuple[int, ...]
     which: NDArray[np.int64]
     slots: NDArray[np.int64]
-    weights: NDArray[np.float32]
+    calibrated: bool
+    medians: NDArray[np.float32]
+    gains: NDArray[np.float32]
 
     def __new__(cls, matches: Iterable[Match] = ()) -> Self:
         """Matches, in the order given."""
@@ -65,7 +75,14 @@ class Matches(tuple[Match, ...]):
         made.parts = tuple(dict.fromkeys(part_of(i) for i in ids))
         made.which = np.array([made.parts.index(part_of(i)) for i in ids], np.int64)
         made.slots = np.array([slot_of(i) for i in ids], np.int64)
-        made.weights = np.array([match.weight for match in made], np.float32)
+        known = [match.distribution for match in made if match.distribution is not None]
+        made.calibrated = len(known) == len(made)
+        made.medians = np.zeros(len(made), np.float32)
+        made.gains = np.array([match.weight for match in made], np.float32)
+        if known and made.calibrated:
+            made.medians[:] = [each.median for each in known]
+            spreads = np.array([each.spread for each in known], np.float32)
+            made.gains = np.divide(made.gains, spreads, np.zeros_like(spreads), where=spreads > 0)
         return made
 
 

@@ -22,6 +22,7 @@ HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_
 
 EXPORTED: dict[str, list[str]] = {
     "texcat.catalogue": [
+        "Box",
         "CHANNELS",
         "Catalogue",
         "CatalogueError",
@@ -33,6 +34,7 @@ EXPORTED: dict[str, list[str]] = {
         "ChannelSchema",
         "EncoderError",
         "EncoderNeededError",
+        "Exemplar",
         "FingerprintMismatchError",
         "FormatVersionError",
         "GRID",
@@ -59,7 +61,7 @@ EXPORTED: dict[str, list[str]] = {
         "UnknownInterestError",
         "UsageError",
     ],
-    "texcat.indexer": ["Progress", "index_corpus"],
+    "texcat.indexer": ["Progress", "index_corpus", "learn_interest"],
     "texcat.retrieval": [
         "ALLOCATORS",
         "Allocation",

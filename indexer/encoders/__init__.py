@@ -18,7 +18,8 @@ class DenseEncoder(Protocol):
     """What every encoder offers. The map of a phrase is ``patches . direction``: linear in both.
 
     Attributes:
-        spec: how the user names the encoder (``builtin``, ``open_clip:MODEL/PRETRAINED``).
+        spec: how the user names the encoder (``builtin``, ``open_clip:MODEL/PRETRAINED``, the latter with
+            options behind it or not: ``,variant=clearclip,size=512``).
         fingerprint: model, weights digest, preprocessing, tokenizer and version of the dense head.
         input_size: side, in pixels, of the square that `patches` takes.
         grid: rows and columns of patches.

@@ -29,6 +29,7 @@ def planes(
 KEYS = [ImageKey(bytes([number % 3, 0, 0, number]) + bytes(12)) for number in range(6)]
 keys = st.sampled_from(KEYS)
 interest_ids = st.sampled_from([1, 2, 3, 15, 16, 255, 2**31])
+codes = st.none() | st.binary(max_size=40)
 maps = st.dictionaries(interest_ids, planes(st.just(1), st.just(16)), max_size=4)
 
 

@@ -18,6 +18,7 @@ from texcat.catalogue import (
     TextureRecord,
 )
 from texcat.catalogue.backup import backup
+from texcat.catalogue.codes import Codebook
 from texcat.catalogue.registry import KnownFile
 from texcat.catalogue.verifying import Repairs, verify
 
@@ -34,7 +35,9 @@ def add(catalogue: Catalogue, numbers: range) -> None:
     keys = [ImageKey.of(b"%d" % number) for number in numbers]
     interests = [interest.id for interest in catalogue.interests()]
     catalogue.store.write(
-        TextureRecord(key, planes(5, number), {i: planes(1, number + i) for i in interests})
+        TextureRecord(
+            key, planes(5, number), {i: planes(1, number + i) for i in interests}, b"code %d" % number
+        )
         for key, number in zip(keys, numbers, strict=True)
     )
     files = [KnownFile(b"/p/%d" % n, n, 2, 3, key) for n, key in zip(numbers, keys, strict=True)]
@@ -47,6 +50,7 @@ def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
         for phrase in ("cat", "dog"):
             made.add_interest(phrase)
         made.adopt_encoder("an encoder", 0.25, 0.75)
+        made.adopt_codebook(Codebook("an encoder", np.eye(2, 3, dtype=np.float32)))
         add(made, range(40))
         yield made
 
@@ -62,6 +66,9 @@ def test_a_backup_is_a_sound_and_equal_catalogue(catalogue: Catalogue, tmp_path:
         assert copy.registry.files([b"/"]) == catalogue.registry.files([b"/"])
         for key in catalogue.store.keys():
             assert_same(copy.store.read(key), catalogue.store.read(key))
+        assert dict(copy.store.codes()) == dict(catalogue.store.codes())
+        assert copy.store.stats().codes == 40
+        np.testing.assert_array_equal(copy.codebook().project, catalogue.codebook().project)
         copy.remove_interest("dog")
     assert len(catalogue.interests()) == 2
     assert [path.name for path in made.path.parent.iterdir()] == ["copy"]
@@ -175,4 +182,4 @@ def test_compact_returns_pages_of_shards_and_registry(catalogue: Catalogue) -> N
     assert seen == [(1, 2), (2, 2)]
     assert list(verify(catalogue)) == []
     assert catalogue.registry.counts().files == 100
-    assert os.path.getsize(catalogue.path / "registry.sqlite") < 100_000
+    assert os.path.getsize(catalogue.path / "registry.sqlite") < 200_000

@@ -7,12 +7,15 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tomlkit
 from texcat.catalogue import Catalogue
+from texcat.catalogue.codes import Codebook
 from texcat.catalogue.errors import (
     CatalogueError,
     CatalogueExistsError,
@@ -20,13 +23,15 @@ from texcat.catalogue.errors import (
     CatalogueMissingError,
     FingerprintMismatchError,
     FormatVersionError,
+    ImageReadError,
     ReadOnlyError,
     StoreError,
+    StoreFullError,
     UnknownChannelError,
     UnknownInterestError,
     UsageError,
 )
-from texcat.catalogue.types import TextureRecord
+from texcat.catalogue.types import Box, Exemplar, ImageKey, TextureRecord
 
 from ..unprivileged import as_nobody, let_reach
 from .strategies import KEYS
@@ -105,6 +110,74 @@ def test_the_second_writer_is_told_who_holds_the_lock(tmp_path: Path) -> None:
 def test_one_process_opens_a_catalogue_once(tmp_path: Path) -> None:
     with Catalogue.create(tmp_path / "cat"), pytest.raises(StoreError, match="use that object, or close it"):
         Catalogue.open(tmp_path / "cat")
+
+
+@pytest.fixture
+def coded(catalogue: Catalogue) -> Catalogue:
+    """A catalogue with one image that has a code."""
+    catalogue.adopt_encoder("an encoder", 0.0, 1.0)
+    catalogue.adopt_codebook(codebook(1))
+    catalogue.store.write([replace(record(KEYS[0], 1), code=b"a code")])
+    return catalogue
+
+
+def codebook(seed: int, fingerprint: str = "an encoder") -> Codebook:
+    return Codebook(fingerprint, np.random.default_rng(seed).standard_normal((2, 3)).astype(np.float32))
+
+
+def test_codes_are_read_with_the_codebook_they_were_made_with(coded: Catalogue) -> None:
+    coded.close()
+    with Catalogue.open(coded.path) as opened:
+        assert opened.store.code(KEYS[0]) == b"a code"
+        np.testing.assert_array_equal(opened.codebook().project, codebook(1).project)
+        assert opened.codebook() is opened.codebook(), "it is read once"
+        with pytest.raises(ReadOnlyError, match="cannot keep a codebook"):
+            opened.adopt_codebook(codebook(1))
+
+
+def test_a_catalogue_that_has_no_codebook_yet(catalogue: Catalogue) -> None:
+    with pytest.raises(CatalogueError, match="has no codes yet; `texcat index` makes them"):
+        catalogue.codebook()
+
+
+def test_a_codebook_of_another_encoder_is_refused(coded: Catalogue) -> None:
+    with pytest.raises(FingerprintMismatchError, match="another"):
+        coded.adopt_codebook(codebook(1, "another"))
+    codebook(1, "another").save(coded.path / "codebook")
+    with pytest.raises(FingerprintMismatchError, match="another"):
+        coded.read_codebook()
+
+
+def test_codes_do_not_go_with_another_codebook(coded: Catalogue) -> None:
+    sound = (coded.path / "codebook").read_bytes()
+    codebook(2).save(coded.path / "codebook")
+    with pytest.raises(CatalogueError, match="is not the one that the codes were made with"):
+        coded.read_codebook()
+    coded.adopt_codebook(codebook(2))
+    assert not coded.store.has_code(KEYS[0])
+    coded.adopt_codebook(codebook(1))
+    assert (coded.path / "codebook").read_bytes() == sound
+    assert coded.store.code(KEYS[0]) == b"a code"
+
+
+def test_a_full_disk_leaves_the_codebook_as_it_was(small_disk: Path) -> None:
+    with Catalogue.create(small_disk / "cat", shards=1) as catalogue:
+        catalogue.adopt_encoder("an encoder", 0.0, 1.0)
+        catalogue.adopt_codebook(codebook(1))
+        before = sorted(path.name for path in catalogue.path.iterdir())
+        with pytest.raises(StoreFullError, match="codebook"):
+            catalogue.adopt_codebook(Codebook("an encoder", np.ones((1_000, 2_000), np.float32)))
+        assert sorted(path.name for path in catalogue.path.iterdir()) == before
+        np.testing.assert_array_equal(catalogue.read_codebook().project, codebook(1).project)
+
+
+def test_settings_from_before_there_were_codes_are_read(coded: Catalogue) -> None:
+    coded.close()
+    settings = coded.path / "catalogue.toml"
+    lines = settings.read_text().splitlines(keepends=True)
+    settings.write_text("".join(line for line in lines if not line.startswith("codebook")))
+    with Catalogue.open(coded.path) as opened:
+        assert opened.settings.codebook == ""
 
 
 def test_a_killed_writer_leaves_no_lock(tmp_path: Path) -> None:
@@ -219,3 +292,51 @@ def _hold(path: Path, opened: Event) -> None:
     with Catalogue.open(path, "w"):
         opened.set()
         signal.pause()
+
+
+def test_exemplars_are_kept_by_their_content(
+    catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"one")
+    (tmp_path / "b.jpg").write_bytes(b"two")
+    monkeypatch.chdir(tmp_path)
+    added = catalogue.add_interest("My bike", ["a.jpg", Exemplar("b.jpg", Box(0, 0, 0.5, 0.5))])
+    assert added.exemplars == (
+        Exemplar(str(tmp_path / "a.jpg"), None, ImageKey.of(b"one")),
+        Exemplar(str(tmp_path / "b.jpg"), Box(0, 0, 0.5, 0.5), ImageKey.of(b"two")),
+    )
+    (tmp_path / "a.jpg").unlink()
+    assert catalogue.add_interest("my bike", added.exemplars, weight=2.0).id == added.id
+
+
+@pytest.mark.parametrize("bad", ["missing.jpg", "folder", "pipe", "nul\0.jpg", "x" * 300])
+def test_an_exemplar_that_cannot_be_read_is_named_and_nothing_is_added(
+    catalogue: Catalogue, tmp_path: Path, bad: str
+) -> None:
+    (tmp_path / "good.jpg").write_bytes(b"one")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ImageReadError, match=r"cannot be opened: \w+|is not a regular file") as caught:
+        catalogue.add_interest("my bike", [tmp_path / "good.jpg", tmp_path / bad])
+    assert caught.value.path == str(tmp_path / bad)
+    assert catalogue.interests() == []
+
+
+def test_other_exemplars_take_the_maps_along(catalogue: Catalogue, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"one")
+    other = catalogue.add_interest("dog")
+    first = catalogue.add_interest("my bike")
+    catalogue.store.write([record(KEYS[0], 1, (other.id, first.id))])
+    revision = catalogue.revision
+    shown = catalogue.add_interest("my bike", [tmp_path / "a.jpg"])
+    assert catalogue.store.held(KEYS[0]) == {other.id}
+    assert catalogue.revision > revision
+    catalogue.store.write([TextureRecord(KEYS[0], maps={shown.id: plane(2)})])
+    assert catalogue.add_interest("my bike", weight=2.0).exemplars == shown.exemplars
+    assert catalogue.store.held(KEYS[0]) == {other.id, shown.id}
+
+
+def test_words_stand_beside_exemplars_only(catalogue: Catalogue) -> None:
+    with pytest.raises(UsageError, match="'my bike' has no exemplars for its words to stand beside"):
+        catalogue.add_interest("my bike", with_words=True)
+    assert catalogue.interests() == []

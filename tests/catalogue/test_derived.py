@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from texcat.catalogue.derived import interest_edges, interest_saliency
+from texcat.catalogue.derived import interest_edges, interest_saliency, presence
 from texcat.catalogue.types import GRID
 
 SHAPE = (GRID, GRID)
@@ -23,7 +23,8 @@ def blob(row: int, column: int, sigma: float = 2.0) -> np.ndarray:
 
 @given(similarity=finite_maps, edges=unit_maps)
 def test_every_finite_map_gives_values_from_zero_to_one(similarity: np.ndarray, edges: np.ndarray) -> None:
-    for plane in (interest_edges(similarity, edges), interest_saliency(similarity)):
+    present = presence(similarity, calibrated=False)
+    for plane in (interest_edges(present, edges), interest_saliency(present)):
         assert plane.dtype == np.float32
         assert plane.shape == SHAPE
         assert (plane >= 0).all()
@@ -32,35 +33,37 @@ def test_every_finite_map_gives_values_from_zero_to_one(similarity: np.ndarray, 
 
 @given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_constant_maps_give_zeros(value: float) -> None:
-    constant = np.full(SHAPE, value, np.float32)
-    assert not interest_edges(constant, ONES).any()
-    assert not interest_saliency(constant).any()
+    assert not presence(np.full(SHAPE, value, np.float32), calibrated=False).any()
 
 
 def test_rounding_of_a_constant_map_is_not_blown_up() -> None:
     nearly = np.full(SHAPE, 0.3, np.float32)
     nearly[::3, ::2] = np.nextafter(np.float32(0.3), np.float32(1))
-    assert not interest_edges(nearly, ONES).any()
-    assert not interest_saliency(nearly).any()
+    assert not presence(nearly, calibrated=False).any()
 
 
 @pytest.mark.parametrize("scale", [1e-44, 1e-30, 1.0, 1e30])
 def test_a_single_high_cell_stands_out_at_any_scale(scale: float) -> None:
     similarity = np.zeros(SHAPE, np.float32)
     similarity[9, 21] = scale
-    assert np.unravel_index(interest_saliency(similarity).argmax(), SHAPE) == (9, 21)
-    assert interest_edges(similarity, ONES)[9, 21] == 1
+    present = presence(similarity, calibrated=False)
+    assert np.unravel_index(interest_saliency(present).argmax(), SHAPE) == (9, 21)
+    assert interest_edges(present, ONES)[9, 21] == 1
 
 
 @given(gain=st.floats(0.01, 1000), offset=st.floats(-10, 10))
 def test_scale_and_offset_of_the_encoder_do_not_matter(gain: float, offset: float) -> None:
     similarity = blob(9, 21) + blob(20, 5, 4)
-    edges = np.random.default_rng(0).random(SHAPE, np.float32)
     # float32 keeps about 1e-7 of the offset, which the gain makes larger or smaller.
     rounding = 1e-5 + 2e-6 * abs(offset) / gain
     moved = (gain * similarity.astype(np.float64) + offset).astype(np.float32)
-    np.testing.assert_allclose(interest_saliency(moved), interest_saliency(similarity), atol=rounding)
-    np.testing.assert_allclose(interest_edges(moved, edges), interest_edges(similarity, edges), atol=rounding)
+    np.testing.assert_allclose(presence(moved, False), presence(similarity, False), atol=rounding)
+
+
+def test_a_strength_is_half_present_at_five_whatever_else_is_in_the_image() -> None:
+    strength = np.array([[0, 1, 5, 15, np.float32(1e30)]], np.float32)
+    np.testing.assert_allclose(presence(strength, calibrated=True), [[0, 1 / 6, 1 / 2, 3 / 4, 1]])
+    np.testing.assert_allclose(presence(strength[:, :2], calibrated=True), [[0, 1 / 6]])
 
 
 def test_saliency_is_the_difference_of_two_gaussians() -> None:
@@ -73,7 +76,7 @@ def test_saliency_is_the_difference_of_two_gaussians() -> None:
 
 def test_edges_are_kept_where_the_similarity_is_high_and_where_it_changes() -> None:
     step = np.zeros(SHAPE, np.float32)
-    step[:, 16:] = 2.0
+    step[:, 16:] = 1.0
     half = np.full(SHAPE, 0.5, np.float32)
     plane = interest_edges(step, half)
     np.testing.assert_allclose(plane[:, :15], 0)
@@ -89,8 +92,7 @@ def test_no_edges_no_interest_edges() -> None:
 
 def test_gradient_is_that_of_numpy() -> None:
     similarity = blob(3, 28, 5)
-    unit = (similarity - similarity.min()) / np.ptp(similarity)
-    rows, columns = np.gradient(np.pad(unit.astype(np.float64), 1, mode="edge"))
+    rows, columns = np.gradient(np.pad(similarity.astype(np.float64), 1, mode="edge"))
     change = np.hypot(2 * rows, 2 * columns)[1:-1, 1:-1] / np.sqrt(2)
-    expected = unit + change - unit * change
+    expected = similarity + change - similarity * change
     np.testing.assert_allclose(interest_edges(similarity, ONES), expected, atol=1e-6)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import registry as registry_module
+from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import (
     CatalogueExistsError,
     InvalidPhraseError,
@@ -20,7 +21,7 @@ from texcat.catalogue.errors import (
     UnknownInterestError,
     UsageError,
 )
-from texcat.catalogue.registry import KnownFile, Registry, RegistryCounts
+from texcat.catalogue.registry import CorpusMean, KnownFile, Registry, RegistryCounts
 from texcat.catalogue.types import Box, Exemplar, ImageKey, Interest, InterestVectors
 
 KEYS = [ImageKey.of(bytes([number])) for number in range(4)]
@@ -34,10 +35,16 @@ def known(path: bytes, key: ImageKey | None = KEYS[0], reason: str | None = None
     return KnownFile(path, size=7, mtime_ns=1_700_000_000_123_456_789, device=5, key=key, reason=reason)
 
 
+def distribution(high: float) -> Distribution:
+    maps = np.linspace(-1.5, high, 512, dtype=np.float32).reshape(2, 16, 16)
+    return Distribution.of(maps, corpus=7_000_000_000)
+
+
 CHANGES: dict[str, Callable[[Registry], object]] = {
     "add_interest": lambda registry: registry.add_interest("dog"),
     "remove_interest": lambda registry: registry.remove_interest("cat"),
     "put_vectors": lambda registry: registry.put_vectors("e", {1: InterestVectors(vector(1), vector(1))}),
+    "put_distributions": lambda registry: registry.put_distributions("e", {1: distribution(1)}),
     "put_question": lambda registry: registry.put_question("e", "where?", vector(1)),
     "record_files": lambda registry: registry.record_files([known(b"/b")], {KEYS[0]: (3, 2)}),
     "mark_missing": lambda registry: registry.mark_missing([b"/a"], 1.0),
@@ -82,11 +89,67 @@ class TestOpening:
 class TestInterests:
     def test_spellings_are_one_interest_and_the_last_one_counts(self, registry: Registry) -> None:
         first = registry.add_interest("Cafe\u0301  table")
-        exemplars = (Exemplar("/photos/a.jpg"), Exemplar("/photos/b\udcff.jpg", Box(0.1, 0.2, 0.5, 1.0)))
-        again = registry.add_interest(" CAF\u00c9 table", weight=0.25, exemplars=exemplars)
-        assert again == Interest(first.id, "caf\u00e9 table", 0.25, exemplars)
+        again = registry.add_interest(" CAF\u00c9 table", weight=0.25)
+        assert again == Interest(first.id, "caf\u00e9 table", 0.25)
         assert registry.interests() == [again]
         assert registry.find_interest("café\ttable") == again
+
+    def test_exemplars_come_back_as_they_were_given(self, registry: Registry) -> None:
+        exemplars = (
+            Exemplar("/photos/a.jpg", None, KEYS[0]),
+            Exemplar("/photos/b\udcff.jpg", Box(0.1, 0.2, 0.5, 1.0), KEYS[1]),
+        )
+        added = registry.add_interest("my bike", exemplars=exemplars, with_words=True)
+        assert added == Interest(added.id, "my bike", 1.0, exemplars, with_words=True)
+        assert registry.interests() == [added]
+
+    @pytest.mark.parametrize(
+        ("exemplars", "with_words"),
+        [
+            ((Exemplar("/a.jpg", None, KEYS[1]),), False),
+            ((Exemplar("/a.jpg", Box(0, 0, 0.5, 1), KEYS[0]),), False),
+            ((Exemplar("/a.jpg", None, KEYS[0]),) * 2, False),
+            ((Exemplar("/a.jpg", None, KEYS[0]),), True),
+        ],
+        ids=["image", "box", "number", "words"],
+    )
+    def test_other_exemplars_make_another_interest_without_vectors(
+        self, registry: Registry, exemplars: tuple[Exemplar, ...], with_words: bool
+    ) -> None:
+        first = registry.add_interest("my bike", exemplars=[Exemplar("/a.jpg", None, KEYS[0])])
+        registry.put_vectors("e", {first.id: InterestVectors(vector(1), vector(2))})
+        again = registry.add_interest("my bike", exemplars=exemplars, with_words=with_words)
+        assert again.id > first.id
+        assert registry.interests() == [again]
+        assert registry.vectors("e") == {}
+
+    def test_a_new_weight_or_path_keeps_the_vectors(self, registry: Registry) -> None:
+        exemplars = [Exemplar("/a.jpg", Box(0, 0, 0.5, 1), KEYS[0])]
+        first = registry.add_interest("my bike", exemplars=exemplars, with_words=True)
+        registry.put_vectors("e", {first.id: InterestVectors(vector(1), vector(2))})
+        weighted = registry.add_interest("my bike", weight=3)
+        assert weighted == Interest(first.id, "my bike", 3.0, tuple(exemplars), with_words=True)
+        moved = (Exemplar("/b.jpg", Box(0, 0, 0.5, 1), KEYS[0]),)
+        assert registry.add_interest("my bike", exemplars=moved, with_words=True) == Interest(
+            first.id, "my bike", 1.0, moved, with_words=True
+        )
+        assert registry.vectors("e").keys() == {first.id}
+
+    def test_exemplars_take_the_place_of_words(self, registry: Registry) -> None:
+        first = registry.add_interest("my bike")
+        assert registry.add_interest("my bike", exemplars=[Exemplar("/a.jpg", None, KEYS[0])]).id > first.id
+
+    def test_the_mean_of_the_corpus(self, registry: Registry) -> None:
+        assert registry.corpus_mean("e") is None
+        for images in (3, 64):
+            registry.put_corpus_mean("e", CorpusMean(images, vector(images, 2)))
+        registry.put_corpus_mean("f", CorpusMean(1, vector(5)))
+        mean = registry.corpus_mean("e")
+        assert mean is not None
+        assert mean.images == 64
+        np.testing.assert_array_equal(mean.feature, vector(64, 2))
+        with pytest.raises(UsageError, match="finite values"):
+            registry.put_corpus_mean("e", CorpusMean(1, vector(np.nan)))
 
     @pytest.mark.parametrize("phrase", ["自転車", "👩🏽‍🚒", "دوچرخه‌سواری", "100% _wool_", 'o\'neill "x"; --'])
     def test_any_language(self, registry: Registry, phrase: str) -> None:
@@ -171,6 +234,47 @@ class TestVectors:
             registry.put_vectors("a", {number: InterestVectors(vector(1), bad)})
         with pytest.raises(UsageError, match="one dimension and finite values"):
             registry.put_question("a", "where?", bad)
+
+
+class TestDistributions:
+    PAIR = InterestVectors(vector(1), vector(1))
+
+    def test_they_are_kept_to_the_bit_for_each_encoder(self, registry: Registry) -> None:
+        number = registry.add_interest("cat").id
+        for fingerprint in ("a", "b"):
+            registry.put_vectors(fingerprint, {number: self.PAIR})
+        registry.put_distributions("a", {number: distribution(0.1)})
+        registry.put_distributions("b", {number: distribution(9)})
+        registry.put_distributions("b", {number: distribution(0.3)})
+        for fingerprint, kept in (("a", distribution(0.1)), ("b", distribution(0.3))):
+            found = registry.distributions(fingerprint)[number]
+            np.testing.assert_array_equal(found.table, kept.table)
+            assert (found.low, found.high) == (kept.low, kept.high)
+            assert (found.images, found.corpus) == (2, 7_000_000_000)
+        assert registry.distributions("c") == {}
+
+    def test_they_go_with_their_interest(self, registry: Registry) -> None:
+        cat, dog = registry.add_interest("cat"), registry.add_interest("dog")
+        registry.put_vectors("a", {cat.id: self.PAIR, dog.id: self.PAIR})
+        registry.put_distributions("a", {cat.id: distribution(1), dog.id: distribution(2)})
+        registry.remove_interest("cat")
+        assert registry.distributions("a").keys() == {dog.id}
+
+    def test_they_go_with_the_vectors_that_their_maps_were_made_with(self, registry: Registry) -> None:
+        cat, dog = registry.add_interest("cat"), registry.add_interest("dog")
+        for fingerprint in ("a", "b"):
+            registry.put_vectors(fingerprint, {cat.id: self.PAIR, dog.id: self.PAIR})
+            registry.put_distributions(fingerprint, {cat.id: distribution(1), dog.id: distribution(2)})
+        registry.put_vectors("a", {cat.id: self.PAIR})
+        assert registry.distributions("a").keys() == {dog.id}
+        assert registry.distributions("b").keys() == {cat.id, dog.id}
+
+    def test_none_is_kept_without_vectors(self, registry: Registry) -> None:
+        cat, dog = registry.add_interest("cat"), registry.add_interest("dog")
+        registry.put_vectors("a", {cat.id: self.PAIR})
+        with pytest.raises(RegistryError):
+            registry.put_distributions("a", {cat.id: distribution(1), dog.id: distribution(2)})
+        assert registry.distributions("a") == {}
 
 
 class TestQuestions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -15,6 +16,7 @@ from texcat.catalogue import migrations
 from texcat.catalogue.errors import FormatVersionError, RegistryError
 from texcat.catalogue.registry import Registry
 from texcat.catalogue.tables import metadata
+from texcat.catalogue.types import InterestVectors
 
 
 @pytest.fixture
@@ -68,6 +70,22 @@ def test_down_and_up_again(empty_url: str, engine: Engine) -> None:
         registry.add_interest("cat")
     with Registry.open(empty_url, read_only=True) as registry:
         assert [interest.phrase for interest in registry.interests()] == ["cat"]
+
+
+@pytest.mark.parametrize("older", migrations.REVISIONS[1:-1])
+def test_what_an_older_registry_holds_is_there_after_it_was_brought_up_to_date(
+    empty_url: str, engine: Engine, older: str
+) -> None:
+    vectors = InterestVectors(np.ones(2, np.float32), np.ones(3, np.float32))
+    with Registry.create(empty_url) as registry:
+        cat = registry.add_interest("cat", weight=2.5)
+        registry.put_vectors("e", {cat.id: vectors})
+    with engine.begin() as connection:
+        command.downgrade(migrations.config(connection), older)
+    with Registry.open(empty_url) as registry:
+        assert registry.interests() == [cat]
+        assert registry.vectors("e").keys() == {cat.id}
+        assert registry.distributions("e") == {}
 
 
 def test_an_older_registry_opened_to_read_is_refused(empty_url: str, engine: Engine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import lmdb
 import numpy as np
 import pytest
 from texcat.catalogue import lmdb_file
+from texcat.catalogue.codec import CODE_PART
 from texcat.catalogue.errors import (
     FingerprintMismatchError,
     FormatVersionError,
@@ -112,6 +114,55 @@ def test_a_damaged_record_is_never_served_and_is_found(tmp_path: Path, part: str
     store.close()
 
 
+def test_a_damaged_code_is_never_served_and_is_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([replace(record(key, 1, (1,)), code=b"a code") for key in KEYS])
+    store.close()
+    _spoil(tmp_path, KEYS[0] + CODE_PART.to_bytes(4, "big"))
+    store = lmdb_store(tmp_path)
+    with pytest.raises(RecordCorruptError, match=f"record {KEYS[0]}/code is damaged"):
+        store.code(KEYS[0])
+    assert not store.has_code(KEYS[0])
+    assert {key for key, _ in store.codes()} == {key for key, _ in store.codes(KEYS)} == set(KEYS[1:])
+    assert len(caplog.records) == 3, "it is said each time"
+    assert store.held(KEYS[0]) == {1}, "its maps are sound"
+    problems = list(store.check())
+    assert [problem.key for problem in problems] == [KEYS[0]]
+    assert store.discard(problems) == 1
+    assert store.code(KEYS[0]) is None
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_a_code_of_another_codebook_is_refused(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([replace(record(KEYS[0], 1), code=b"a code")])
+    store.close()
+    other = lmdb_store(tmp_path, codebook="another codebook")
+    with pytest.raises(FingerprintMismatchError):
+        other.code(KEYS[0])
+    assert not other.has_code(KEYS[0])
+    assert [problem.foreign for problem in other.check()] == [True]
+    other.write([TextureRecord(KEYS[0], code=b"made again")])
+    assert other.code(KEYS[0]) == b"made again"
+    other.close()
+
+
+def test_a_code_of_the_largest_size_takes_three_pages(tmp_path: Path) -> None:
+    def bytes_of(code: bytes) -> int:
+        store = LmdbTextureStore(tmp_path / str(len(code)), shards=1, fingerprint="an encoder")
+        store.write([replace(r, code=code) for r in many(300)])
+        stats = store.stats()
+        store.close()
+        return stats.file_bytes - stats.free_bytes
+
+    most = 12_200
+    assert (bytes_of(bytes(most)) - bytes_of(bytes(most - 4_096))) / 300 == pytest.approx(4_096, rel=0.02)
+    assert (bytes_of(bytes(most + 100)) - bytes_of(bytes(most))) / 300 == pytest.approx(4_096, rel=0.02)
+
+
 def test_check_finds_what_is_out_of_place(tmp_path: Path) -> None:
     store = lmdb_store(tmp_path)
     store.write([record(KEYS[0], 1, (1,))])
@@ -125,7 +176,7 @@ def test_check_finds_what_is_out_of_place(tmp_path: Path) -> None:
         txn.put(KEYS[0] + bytes(4), base)
     store = lmdb_store(tmp_path)
     reasons = sorted(problem.reason for problem in store.check())
-    assert reasons[0] == "it holds maps of an image that has no base texture"
+    assert reasons[0] == "it belongs to an image that has no base texture"
     assert reasons[1] == "it is in the wrong shard"
     assert reasons[2].startswith("its key has 5 bytes")
     store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,10 @@ from . import strategies
 from .strategies import KEYS, same_planes
 
 
-def lmdb_store(folder: Path, *, fingerprint: str = "an encoder", read_only: bool = False) -> LmdbTextureStore:
-    return LmdbTextureStore(folder, shards=2, fingerprint=fingerprint, read_only=read_only)
+def lmdb_store(
+    folder: Path, *, fingerprint: str = "an encoder", codebook: str = "a codebook", read_only: bool = False
+) -> LmdbTextureStore:
+    return LmdbTextureStore(folder, shards=2, fingerprint=fingerprint, codebook=codebook, read_only=read_only)
 
 
 STORES: dict[str, Callable[[Path], TextureStore]] = {
@@ -109,15 +112,46 @@ class TestContract:
         assert {key for key, _ in store.scan(1)} == set(KEYS[2:])
 
     def test_counts(self, store: TextureStore) -> None:
-        store.write([record(KEYS[0], 0, (1, 2)), record(KEYS[1], 0, (2,))])
+        store.write([record(KEYS[0], 0, (1, 2)), replace(record(KEYS[1], 0, (2,)), code=bytes(500))])
         stats = store.stats()
+        assert stats.codes == 1
+        assert 500 <= stats.code_bytes <= 524
         assert stats.images == 2
         assert stats.maps == {1: 1, 2: 2}
         assert stats.base_bytes > 0
         assert stats.map_bytes.keys() == {1, 2}
 
+    def test_a_code_is_kept_beside_the_maps(self, store: TextureStore) -> None:
+        codes = {key: bytes([number]) * 11_000 for number, key in enumerate(KEYS)}
+        store.write([replace(record(key, 5, (1,)), code=code) for key, code in codes.items()])
+        store.write([TextureRecord(KEYS[0], maps={2: plane(9)}), record(KEYS[1], 6)])
+        assert {key: store.code(key) for key in KEYS} == dict(store.codes()) == codes
+        assert store.held(KEYS[0]) == {1, 2}, "it is no interest"
+        assert list(store.read(KEYS[0]).maps) == [1, 2]
+        assert {key for key, _ in store.scan(1)} == set(KEYS)
+        assert store.drop_interest(1) == len(KEYS)
+        store.write([TextureRecord(KEYS[0], code=b"another")])
+        assert store.code(KEYS[0]) == b"another"
+
+    def test_an_image_without_a_code(self, store: TextureStore) -> None:
+        store.write([record(KEYS[0], 5), replace(record(KEYS[1], 5), code=b"")])
+        assert (store.code(KEYS[0]), store.has_code(KEYS[0])) == (None, False)
+        assert (store.code(KEYS[1]), store.has_code(KEYS[1])) == (b"", True)
+        assert (store.code(KEYS[2]), store.has_code(KEYS[2])) == (None, False)
+        assert list(store.codes()) == list(store.codes([*KEYS, KEYS[1]])) == [(KEYS[1], b"")]
+        assert list(store.codes([KEYS[0]])) == []
+
+    def test_a_code_goes_with_its_image_and_does_not_come_without(self, store: TextureStore) -> None:
+        store.write([replace(record(key, 0), code=b"code") for key in KEYS[:2]])
+        assert store.delete(KEYS[:1]) == 1
+        assert [key for key, _ in store.codes()] == [KEYS[1]]
+        with pytest.raises(RecordMissingError):
+            store.write([TextureRecord(KEYS[0], code=b"code")])
+        store.write([record(KEYS[0], 0)])
+        assert not store.has_code(KEYS[0])
+
     def test_a_sound_store_has_no_problems(self, store: TextureStore) -> None:
-        store.write([record(key, 0, (1, 2)) for key in KEYS])
+        store.write([replace(record(key, 0, (1, 2)), code=b"code") for key in KEYS])
         assert list(store.check()) == []
 
 
@@ -130,17 +164,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = MemoryTextureStore()
         self.store = lmdb_store(Path(self.folder.name))
 
-    @rule(key=strategies.keys, base=strategies.planes(), maps=strategies.maps)
-    def write(self, key: ImageKey, base: Planes, maps: dict[int, Planes]) -> None:
+    @rule(key=strategies.keys, base=strategies.planes(), maps=strategies.maps, code=strategies.codes)
+    def write(self, key: ImageKey, base: Planes, maps: dict[int, Planes], code: bytes | None) -> None:
         for store in (self.model, self.store):
-            store.write([TextureRecord(key, base, maps)])
+            store.write([TextureRecord(key, base, maps, code)])
 
-    @rule(key=strategies.keys, maps=strategies.maps)
-    def add_maps(self, key: ImageKey, maps: dict[int, Planes]) -> None:
+    @rule(key=strategies.keys, maps=strategies.maps, code=strategies.codes)
+    def add(self, key: ImageKey, maps: dict[int, Planes], code: bytes | None) -> None:
         outcomes = []
         for store in (self.model, self.store):
             try:
-                store.write([TextureRecord(key, None, maps)])
+                store.write([TextureRecord(key, None, maps, code)])
                 outcomes.append("written")
             except RecordMissingError:
                 outcomes.append("missing")
@@ -166,10 +200,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(self.store.keys()) == sorted(self.model.keys())
         for key in KEYS:
             assert self.store.held(key) == self.model.held(key)
+            assert self.store.code(key) == self.model.code(key)
+            assert self.store.has_code(key) == self.model.has_code(key)
+        assert sorted(self.store.codes()) == sorted(self.model.codes())
         for key in self.model.keys():
             assert_same(self.store.read(key), self.model.read(key))
         assert list(self.store.check()) == []
         assert self.store.stats().maps == self.model.stats().maps
+        assert self.store.stats().codes == self.model.stats().codes
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from texcat.catalogue.errors import UsageError
-from texcat.catalogue.types import ImageKey
+from texcat.catalogue.types import Box, ImageKey
 
 
 @given(st.binary(max_size=100))
@@ -26,3 +28,19 @@ def test_known_digest() -> None:
 def test_what_is_no_key(text: str) -> None:
     with pytest.raises(UsageError, match=r"hexadecimal digits|has 16 bytes"):
         ImageKey.parse(text)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        (0.5, 0, 0.5, 1),
+        (0, 0.6, 1, 0.5),
+        (-0.1, 0, 1, 1),
+        (0, 0, 1.01, 1),
+        (0, 0, 640, 480),
+        (0, 0, math.nan, 1),
+    ],
+)
+def test_a_box_lies_within_its_image(edges: tuple[float, float, float, float]) -> None:
+    with pytest.raises(UsageError, match=r"is no rectangle in fractions of an image: .* divide pixels"):
+        Box(*edges)

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from texcat.catalogue import Catalogue, ImageKey, Planes, TextureRecord
+from texcat.catalogue.codec import CODE_PART
+from texcat.catalogue.codes import Codebook
 from texcat.catalogue.errors import CatalogueError, ReadOnlyError
 from texcat.catalogue.registry import KnownFile
 from texcat.catalogue.store import Problem
@@ -115,6 +117,17 @@ def spoil(catalogue: Catalogue, part: int) -> None:
     file.change(lambda transaction: transaction.put(name, value[:-1] + bytes([value[-1] ^ 1])))
 
 
+def code_of(catalogue: Catalogue) -> None:
+    """Give the image a code, and the catalogue a codebook."""
+    catalogue.adopt_codebook(Codebook("", np.eye(2, 3, dtype=np.float32)))
+    catalogue.store.write([TextureRecord(KEY, code=b"a code")])
+
+
+def spoil_code(catalogue: Catalogue) -> None:
+    code_of(catalogue)
+    spoil(catalogue, CODE_PART)
+
+
 def lose_interest(catalogue: Catalogue) -> None:
     catalogue.registry.remove_interest("cat")
 
@@ -149,6 +162,7 @@ DAMAGE: dict[str, tuple[Callable[[Catalogue], None], Repairs]] = {
     "misplaced": (misplace, Repairs(entries=1)),
     "damaged base": (lambda catalogue: spoil(catalogue, 0), Repairs(entries=1, files=1, images=1)),
     "damaged maps": (lambda catalogue: spoil(catalogue, 1), Repairs(entries=1)),
+    "damaged code": (spoil_code, Repairs(entries=1)),
 }
 
 
@@ -176,7 +190,16 @@ def test_any_damage_at_once_is_repaired(tmp_path_factory: pytest.TempPathFactory
         made.store.write([TextureRecord(KEY, planes(3), {interest.id: planes(1)})])
         made.registry.record_files([KnownFile(b"/photos/caf\xe9.jpg", 1, 2, 3, KEY)], {KEY: (640, 480)})
         # From the least to the most that is lost: there must be something left to lose.
-        order = ("misplaced", "damaged maps", "damaged base", "interest", "base", "file", "record")
+        order = (
+            "damaged code",
+            "misplaced",
+            "damaged maps",
+            "damaged base",
+            "interest",
+            "base",
+            "file",
+            "record",
+        )
         for name in (*(n for n in order if n in names), *sorted(names - set(order))):
             DAMAGE[name][0](made)
         repair(made, verify(made))
@@ -237,6 +260,35 @@ def test_a_foreign_record_among_others_is_removed(catalogue: Catalogue) -> None:
     catalogue.registry.record_files([], {other: (4, 3)})
     assert repair(catalogue, verify(catalogue)) == Repairs(entries=2, files=1, images=1)
     assert set(catalogue.store.keys()) == {other}
+
+
+def test_a_code_of_an_image_that_has_lost_its_base(catalogue: Catalogue) -> None:
+    code_of(catalogue)
+    lose_base(catalogue)
+    assert repair(catalogue, verify(catalogue)) == Repairs(entries=2, files=1, images=1)
+    assert list(verify(catalogue)) == []
+    assert catalogue.store.stats().codes == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"another file"])
+def test_a_codebook_that_is_lost_or_damaged_is_told_and_left_to_the_next_pass(
+    catalogue: Catalogue, content: bytes | None
+) -> None:
+    code_of(catalogue)
+    assert list(verify(catalogue)) == []
+    file = catalogue.path / "codebook"
+    sound = file.read_bytes()
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    (problem,) = verify(catalogue)
+    assert problem.where == str(file)
+    assert "`texcat index` makes it again" in problem.reason
+    assert repair(catalogue, [problem]) == Repairs()
+    assert catalogue.store.has_code(KEY)
+    assert list(verify(catalogue)) == [problem]
+    file.write_bytes(sound)
+    assert list(verify(catalogue)) == []
 
 
 def test_a_repair_needs_a_catalogue_that_can_be_written(catalogue: Catalogue) -> None:

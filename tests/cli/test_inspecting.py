@@ -10,8 +10,8 @@ from .conftest import INTERESTS, Texcat
 def test_stats(texcat: Texcat, indexed: Path) -> None:
     told = texcat("stats", "-c", indexed, "--json").json
     assert set(told) == {
-        "catalogue", "encoder", "fingerprint", "groups", "images", "files", "failed", "missing", "questions",
-        "bytes", "readers", "interests",
+        "catalogue", "encoder", "fingerprint", "groups", "images", "codes", "files", "failed", "missing",
+        "questions", "bytes", "readers", "interests",
     }  # fmt: skip
     assert (told["images"], told["files"], told["failed"], told["missing"], told["questions"]) == (
         3,
@@ -21,16 +21,22 @@ def test_stats(texcat: Texcat, indexed: Path) -> None:
         1,
     )
     sizes = told["bytes"]
-    assert set(sizes) == {"base", "maps", "shards", "free", "registry", "total", "per_image"}
+    assert set(sizes) == {
+        "base", "maps", "codes", "shards", "free", "registry", "codebook", "total", "per_image",
+    }  # fmt: skip
     assert sizes["maps"] == sum(interest["bytes"] for interest in told["interests"])
-    assert 0 < sizes["base"] + sizes["maps"] < sizes["shards"]
-    assert sizes["total"] == sizes["shards"] + sizes["registry"]
+    assert told["codes"] == 3
+    assert 0 < sizes["codes"] <= 3 * 12_224
+    assert 0 < sizes["base"] + sizes["maps"] + sizes["codes"] < sizes["shards"]
+    assert sizes["codebook"] == (indexed / "codebook").stat().st_size
+    assert sizes["total"] == sizes["shards"] + sizes["registry"] + sizes["codebook"]
     assert sizes["per_image"] == sizes["total"] / 3
     assert [(interest["phrase"], interest["maps"]) for interest in told["interests"]] == [
         (i, 3) for i in INTERESTS
     ]
     shown = texcat("stats", "-c", indexed).out
     assert "4 (1 failed, 0 missing)" in shown
+    assert "of 3 images" in shown
     assert told["fingerprint"] in shown
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from texcat.catalogue import Catalogue
+import pytest
+from texcat.catalogue import Catalogue, ImageKey
 
 from .conftest import INTERESTS, Texcat
 
@@ -17,8 +18,8 @@ def test_add_list_and_remove(texcat: Texcat, empty: Path) -> None:
     assert added.code == 0
     assert added.json == {
         "added": [
-            {"id": 1, "phrase": "my dog", "weight": 2.5},
-            {"id": 2, "phrase": "mountain biking", "weight": 2.5},
+            {"id": 1, "phrase": "my dog", "weight": 2.5, "exemplars": [], "with_words": False},
+            {"id": 2, "phrase": "mountain biking", "weight": 2.5, "exemplars": [], "with_words": False},
         ]
     }
     listed = texcat("interest", "list", "-c", empty, "--json").json
@@ -63,3 +64,89 @@ def test_one_unknown_interest_leaves_all_in(texcat: Texcat, empty: Path) -> None
     assert result.code == 2
     assert "no interest 'dog'" in result.err
     assert phrases(empty) == ["cat"]
+
+
+def test_images_show_an_interest(texcat: Texcat, indexed: Path, photos: Path) -> None:
+    cat, cup = photos / "chelsea.jpg", photos / "coffee.jpg"
+    added = texcat(
+        *("interest", "add", "My things", "--image", cat, "--box", "0.2,0.1,0.9,0.8"),
+        *("--image", cup, "--box", "0,0,1,1", "--weight", "2", "--with-words", "-c", indexed, "--json"),
+    ).json["added"]
+    assert added == [
+        {
+            "id": 4,
+            "phrase": "my things",
+            "weight": 2.0,
+            "exemplars": [
+                {"path": str(cat), "box": [0.2, 0.1, 0.9, 0.8], "key": str(ImageKey.of(cat.read_bytes()))},
+                {"path": str(cup), "box": [0, 0, 1, 1], "key": str(ImageKey.of(cup.read_bytes()))},
+            ],
+            "with_words": True,
+        }
+    ]
+    assert texcat("interest", "list", "-c", indexed, "--json").json["interests"][-1] == {
+        **added[0],
+        "maps": 0,
+    }
+    table = texcat("interest", "list", "-c", indexed).out
+    assert "chelsea.jpg (0.2,0.1,0.9,0.8), coffee.jpg (0,0,1,1), words" in table
+    with Catalogue.open(indexed) as catalogue:
+        assert 4 in catalogue.registry.vectors(catalogue.settings.fingerprint)
+
+
+def test_people_are_told_what_is_still_to_be_looked_at(texcat: Texcat, empty: Path, photos: Path) -> None:
+    said = texcat("interest", "add", "my cat", "--image", photos / "chelsea.jpg", "-c", empty).out
+    assert "1 interest added: my cat" in said
+    assert "are looked at by the next texcat index: keep them until then" in said
+    assert "keep them" not in texcat("interest", "add", "dog", "-c", empty).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["my cat", "--box", "0,0,1,1"], "go with --image"),
+        (["my cat", "--with-words"], "go with --image"),
+        (["my cat", "your cat", "--image", "chelsea.jpg"], "--image shows one interest, not 2"),
+        (["my cat", *["--image", "chelsea.jpg"] * 2, "--box", "0,0,1,1"], "1 --box for 2 --image: give each"),
+        (["my cat", "--image", "chelsea.jpg", "--box", "0,0,1"], "'0,0,1' is not L,T,R,B: four fractions"),
+        (
+            ["my cat", "--image", "chelsea.jpg", "--box", "a,0,1,1"],
+            "'a,0,1,1' is not L,T,R,B: four fractions",
+        ),
+        (["my cat", "--image", "chelsea.jpg", "--box", "10,10,90,90"], "box 10,10,90,90 is no rectangle in"),
+        (["b\x00d", "--image", "chelsea.jpg"], "holds the control character"),
+    ],
+)
+def test_exemplars_that_make_no_sense_are_refused(
+    texcat: Texcat,
+    empty: Path,
+    photos: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(photos)
+    result = texcat("interest", "add", *arguments, "-c", empty)
+    assert result.code == 2
+    assert message in result.err
+    assert phrases(empty) == []
+
+
+@pytest.mark.parametrize("bad", ["broken.jpg", "missing.jpg"])
+def test_an_image_that_cannot_be_read_is_named(texcat: Texcat, empty: Path, photos: Path, bad: str) -> None:
+    result = texcat(
+        *(
+            "interest",
+            "add",
+            "my cat",
+            "--image",
+            photos / "chelsea.jpg",
+            "--image",
+            photos / bad,
+            "-c",
+            empty,
+        )
+    )
+    assert result.code == 1
+    assert str(photos / bad) in result.err
+    assert phrases(empty) == []

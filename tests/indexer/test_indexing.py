@@ -16,7 +16,11 @@ import numpy as np
 import pytest
 from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey, TextureRecord
+from texcat.catalogue.codec import CODE_PART
+from texcat.catalogue.codes import Codebook, code_maps
 from texcat.catalogue.errors import FingerprintMismatchError, ReadOnlyError, StoreFullError, UsageError
+from texcat.catalogue.quantise import dequantise
+from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, index_corpus
 
 from ..catalogue.strategies import same_planes
@@ -83,6 +87,86 @@ def test_every_photo_gets_a_base_and_a_map_for_each_interest(catalogue: Catalogu
     zero = ImageKey.of((photos / "even" / "0.png").read_bytes())
     assert catalogue.registry.image_size(zero) == (64, 48)
     assert len(catalogue.registry.paths_of(zero)) == 2
+
+
+def test_every_photo_gets_a_code_that_gives_its_maps(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    codes = dict(catalogue.store.codes())
+    assert codes.keys() == set(catalogue.store.keys())
+    vectors = catalogue.registry.vectors("tiny-1")
+    coordinates = catalogue.codebook().coordinates(np.stack([vectors[i].direction for i in (1, 2)]))
+    for key, record in contents(catalogue).items():
+        made = code_maps(codes[key], coordinates)
+        for interest, plane in zip((1, 2), made, strict=True):
+            stored = dequantise(record.maps[interest])[0]
+            assert np.corrcoef(stored.ravel(), plane.ravel())[0, 1] > 0.5, "of noise, smooth parts are kept"
+            assert abs(stored.mean() - plane.mean()) < 0.01
+
+
+def test_a_pass_without_codes_and_one_that_makes_up_for_it(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder(), codes=False)
+    assert catalogue.store.stats().codes == 0
+    assert not (catalogue.path / "codebook").exists()
+    before = contents(catalogue)
+    assert index_corpus(catalogue, [photos], codes=False).unchanged == 6
+    encoder = TinyEncoder()
+    report = index_corpus(catalogue, [photos], encoder=encoder)
+    assert (report.indexed, report.unchanged, encoder.encoded) == (6, 0, 5)
+    assert catalogue.store.stats().codes == 5
+    assert_equal(contents(catalogue), before)
+    photo(photos / "new.png", 100)
+    assert index_corpus(catalogue, [photos], encoder=TinyEncoder(), codes=False).indexed == 1
+    assert (catalogue.store.stats().codes, catalogue.store.stats().images) == (5, 6)
+    assert index_corpus(catalogue, [photos], encoder=TinyEncoder()).indexed == 1
+    assert catalogue.store.stats().codes == 6
+
+
+@pytest.mark.parametrize("content", [None, b"", b"another file"])
+def test_a_codebook_that_is_lost_or_damaged_is_made_again(
+    catalogue: Catalogue, photos: Path, content: bytes | None
+) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    path, file = catalogue.path, catalogue.path / "codebook"
+    sound = file.read_bytes()
+    catalogue.close()
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    with Catalogue.open(path, "w") as opened:
+        encoder = TinyEncoder()
+        report = index_corpus(opened, [photos], encoder=encoder)
+        assert (report.unchanged, encoder.encoded) == (6, 0), "the codes are as good as they were"
+        assert file.read_bytes() == sound
+        assert list(verify(opened)) == []
+
+
+def test_codes_of_another_codebook_are_made_again(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    codes = dict(catalogue.store.codes())
+    # As if it was made on a machine that rounds otherwise, and lost.
+    catalogue.adopt_codebook(Codebook("tiny-1", -catalogue.codebook().project))
+    assert index_corpus(catalogue, [photos], encoder=TinyEncoder()).indexed == 6
+    assert dict(catalogue.store.codes()) != codes
+    path = catalogue.path
+    catalogue.close()
+    (path / "codebook").unlink()
+    with Catalogue.open(path, "w") as opened:
+        encoder = TinyEncoder()
+        assert index_corpus(opened, [photos], encoder=encoder).indexed == 6
+        assert encoder.encoded == 5
+        assert dict(opened.store.codes()) == codes
+        assert list(verify(opened)) == []
+
+
+def test_a_damaged_code_is_made_again(catalogue: Catalogue, photos: Path) -> None:
+    index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    key, code = next(catalogue.store.codes())
+    name = key + CODE_PART.to_bytes(4, "big")
+    catalogue.store._file(key).change(lambda transaction: transaction.put(name, b"damaged" * 9))
+    encoder = TinyEncoder()
+    index_corpus(catalogue, [photos], encoder=encoder)
+    assert encoder.encoded == 1
+    assert catalogue.store.code(key) == code
 
 
 def test_a_rescan_opens_no_file_and_loads_no_encoder(tmp_path: Path, photos: Path) -> None:

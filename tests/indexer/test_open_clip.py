@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import random
 import time
 from collections.abc import Callable
@@ -18,62 +16,30 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from texcat.catalogue.errors import EncoderError, UnknownEncoderError, UsageError
 from texcat.indexer.encoders import load_encoder
-from texcat.indexer.encoders.open_clip import OpenClipEncoder, neighbourhood_prior
+from texcat.indexer.encoders.negatives import split_negatives
+from texcat.indexer.encoders.open_clip import OpenClipEncoder, pixel_statistics
 from torch import Tensor
 from torch.nn import functional as F
 
-SIZE, PATCH, GRID = 64, 16, 4
+from .clip_models import (
+    GRID,
+    PATCH,
+    PLAIN,
+    REFUSED,
+    SIZE,
+    add_configs,
+    by_formula,
+    images,
+    normalised,
+    seeded,
+)
 
-VISION = {"image_size": SIZE, "layers": 3, "width": 32, "head_width": 16, "patch_size": PATCH}
-TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "texcat-tiny": {"embed_dim": 24, "vision_cfg": VISION, "text_cfg": TEXT},
-    "texcat-tiny-quickgelu": {"embed_dim": 24, "quick_gelu": True, "vision_cfg": VISION, "text_cfg": TEXT},
-    "texcat-tiny-scaled": {
-        "embed_dim": 24,
-        "vision_cfg": {**VISION, "ls_init_value": 0.3},
-        "text_cfg": TEXT,
-    },
-    "texcat-tiny-one-head": {"embed_dim": 24, "vision_cfg": {**VISION, "head_width": 32}, "text_cfg": TEXT},
-    "texcat-tiny-average": {"embed_dim": 24, "vision_cfg": {**VISION, "pool_type": "avg"}, "text_cfg": TEXT},
-    "texcat-tiny-pooler": {
-        "embed_dim": 32,
-        "vision_cfg": {**VISION, "attentional_pool": True, "attn_pooler_heads": 2},
-        "text_cfg": TEXT,
-    },
-    "texcat-tiny-qk-norm": {"embed_dim": 24, "vision_cfg": {**VISION, "qk_norm": True}, "text_cfg": TEXT},
-    "texcat-tiny-shallow": {"embed_dim": 24, "vision_cfg": {**VISION, "layers": 1}, "text_cfg": TEXT},
-    "texcat-tiny-resnet": {
-        "embed_dim": 24,
-        "vision_cfg": {"image_size": SIZE, "layers": [1, 1, 1, 1], "width": 8, "head_width": 16},
-        "text_cfg": TEXT,
-    },
-    "texcat-tiny-timm": {
-        "embed_dim": 24,
-        "vision_cfg": {"image_size": SIZE, "timm_model_name": "test_vit"},
-        "text_cfg": TEXT,
-    },
-}
-PLAIN = ["texcat-tiny", "texcat-tiny-quickgelu", "texcat-tiny-scaled"]
+VARIANTS = ["naclip", "clearclip", "maskclip", "vanilla"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def configs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("configs")
-    for name, config in CONFIGS.items():
-        (folder / f"{name}.json").write_text(json.dumps(config))
-    open_clip.add_model_config(folder)
-
-
-def seeded(name: str, seed: int = 0) -> Any:
-    """A model whose weights are all random, biases and norms included."""
-    torch.manual_seed(seed)
-    model = open_clip.create_model(name, pretrained=None).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim < 2:
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    return model
+    add_configs(tmp_path_factory.mktemp("configs"))
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +56,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return save
 
 
-def images(count: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 256, (count, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
-
-
-def normalised(batch: Tensor) -> Tensor:
-    mean = torch.tensor(open_clip.OPENAI_DATASET_MEAN)[:, None, None]
-    std = torch.tensor(open_clip.OPENAI_DATASET_STD)[:, None, None]
-    return (batch / 255 - mean) / std
-
-
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ["texcat-tiny", "texcat-tiny-quickgelu", "texcat-tiny-scaled"])
 def test_vanilla_class_token_is_encode_image(name: str, saved: Callable[..., Path]) -> None:
     encoder = OpenClipEncoder(name, str(saved(name)), "cpu", variant="vanilla")
     expected = seeded(name).encode_image(normalised(images(3)))
@@ -109,30 +64,14 @@ def test_vanilla_class_token_is_encode_image(name: str, saved: Callable[..., Pat
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_naclip_is_its_formula(name: str, saved: Callable[..., Path]) -> None:
-    """Patch by patch and head by head, from the formula in the class's docstring."""
-    visual = seeded(name).visual
-    with torch.no_grad():
-        x = visual.conv1(normalised(images(1))).flatten(2).transpose(1, 2)
-        x = torch.cat([visual.class_embedding.expand(1, 1, -1), x], dim=1) + visual.positional_embedding
-        x = visual.ln_pre(x)
-        for block in visual.transformer.resblocks[:-1]:
-            x = block(x)
-        block = visual.transformer.resblocks[-1]
-        attention, y = block.attn, block.ln_1(x)[0]
-        _, k, v = (y @ attention.in_proj_weight.T + attention.in_proj_bias).split(32, dim=1)
-        heads = []
-        for head in (slice(0, 16), slice(16, 32)):
-            logits = k[:, head] @ k[:, head].T / math.sqrt(16)
-            for i in range(GRID * GRID):
-                for j in range(GRID * GRID):
-                    squared = (i // GRID - j // GRID) ** 2 + (i % GRID - j % GRID) ** 2
-                    logits[1 + i, 1 + j] += math.exp(-squared / 50)
-            heads.append(logits.softmax(dim=1) @ v[:, head])
-        z = visual.ln_post(block.ls_1(attention.out_proj(torch.cat(heads, dim=1)))) @ visual.proj
-        expected = (z / z.norm(dim=1, keepdim=True))[1:].T.reshape(1, 24, GRID, GRID)
-    actual = OpenClipEncoder(name, str(saved(name)), "cpu").patches(images(1))
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+def test_every_plain_model_gives_patches_and_directions(name: str, saved: Callable[..., Path]) -> None:
+    encoder = OpenClipEncoder(name, str(saved(name)), "cpu")
+    features = encoder.patches(images(2))
+    assert features.shape == (2, encoder.dim, GRID, GRID)
+    torch.testing.assert_close(features.norm(dim=1), torch.ones(2, GRID, GRID))
+    in_rows = encoder.tokens(images(2))[:, -GRID * GRID :].reshape(2, GRID, GRID, -1)
+    torch.testing.assert_close(features, F.normalize(in_rows, dim=-1).movedim(-1, 1))
+    assert encoder.direction(["a boat"]).shape == (1, encoder.dim)
 
 
 def test_what_an_encoder_says_of_itself(saved: Callable[..., Path]) -> None:
@@ -159,6 +98,51 @@ def test_direction_is_the_mean_over_templates(saved: Callable[..., Path]) -> Non
     assert encoder.direction([]).shape == (0, 24)
 
 
+def test_phrases_are_embedded_alike_alone_and_among_many(saved: Callable[..., Path]) -> None:
+    encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu")
+    phrases = [f"boat number {number}" for number in range(70)]
+    together = encoder.direction(phrases)
+    alone = torch.cat([encoder.direction([phrase]) for phrase in (phrases[0], phrases[63], phrases[69])])
+    torch.testing.assert_close(together[[0, 63, 69]], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_negatives_are_taken_off(saved: Callable[..., Path]) -> None:
+    encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu")
+    bike, person, sign = encoder.direction(["red bike", "person", "road sign"])
+    actual = encoder.direction(["boat", "red bike -person -road sign"])[1]
+    torch.testing.assert_close(actual, bike - (person + sign) / 2)
+    torch.testing.assert_close(encoder.text(["red bike -person -road sign"])[0], bike)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "wanted", "negatives"),
+    [
+        ("red bike", "red bike", ()),
+        ("red bike -person", "red bike", ("person",)),
+        ("  red bike  -person\n-road sign ", "red bike", ("person", "road sign")),
+        ("t-shirt -black-and-white", "t-shirt", ("black-and-white",)),
+        ("a bike - the red one", "a bike - the red one", ()),
+        ("a lake at -5 degrees", "a lake at -5 degrees", ()),
+        ("where is it -- there?", "where is it -- there?", ()),
+        ("-person", "-person", ()),
+        ("велосипед -человек", "велосипед", ("человек",)),
+        ("", "", ()),
+    ],
+)
+def test_a_minus_before_a_word_starts_a_negative(
+    phrase: str, wanted: str, negatives: tuple[str, ...]
+) -> None:
+    assert split_negatives(phrase) == (wanted, negatives)
+
+
+WORDS = st.from_regex(r"[a-z]([a-z -]*[a-z])?", fullmatch=True).filter(lambda text: " -" not in text)
+
+
+@given(wanted=WORDS, negatives=st.lists(WORDS))
+def test_negatives_come_back_as_they_were_joined(wanted: str, negatives: list[str]) -> None:
+    assert split_negatives(" -".join([wanted, *negatives])) == (wanted, tuple(negatives))
+
+
 def test_a_question_may_be_long(saved: Callable[..., Path]) -> None:
     encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu")
     word = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz", k=100_000))
@@ -169,22 +153,24 @@ def test_a_question_may_be_long(saved: Callable[..., Path]) -> None:
     torch.testing.assert_close(encoder.text(["\n" * 9_000 + beginning * 400]), encoder.text([beginning]))
 
 
-@pytest.mark.parametrize("variant", ["naclip", "vanilla"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_planted_patches_peak_where_they_are_planted(variant: Any, tmp_path: Path) -> None:
-    """Two phrases are taught what a red and a blue image look like; neither map may be negated or moved."""
+    """Two phrases are taught what a red and a blue image look like; neither map may be negated or moved.
+
+    What they look like comes from the formulas, not from the encoder: it might negate both.
+    """
     colours = {"red": (230, 20, 20), "blue": (20, 20, 230)}
     model = seeded("texcat-tiny")
     with torch.no_grad():  # random weights see places more than colours, and their keys are all alike
         model.visual.positional_embedding.zero_()
-        model.visual.transformer.resblocks[-1].attn.in_proj_weight[32:64] *= 6
-    path = tmp_path / "planted.pt"
-    torch.save(model.state_dict(), path)
-    untaught = OpenClipEncoder("texcat-tiny", str(path), "cpu", variant=variant)
+        model.visual.transformer.resblocks[-1].attn.in_proj_weight[:64] *= 3
 
     def plain(colour: tuple[int, int, int]) -> Tensor:
         return torch.tensor(colour, dtype=torch.uint8)[None, :, None, None].expand(1, 3, SIZE, SIZE).clone()
 
-    looks = torch.cat([untaught.patches(plain(colour)).mean((2, 3)) for colour in colours.values()])
+    with torch.no_grad():
+        tokens = [by_formula(model, normalised(plain(colour))[0], variant) for colour in colours.values()]
+    looks = torch.stack([F.normalize(token[1:], dim=-1).mean(0) for token in tokens])
     looks -= looks.mean(0)
     tokenize = open_clip.get_tokenizer("texcat-tiny")
     prompts = [t(phrase) for phrase in colours for t in open_clip.SIMPLE_IMAGENET_TEMPLATES]
@@ -194,6 +180,7 @@ def test_planted_patches_peak_where_they_are_planted(variant: Any, tmp_path: Pat
         model.text_projection = torch.nn.Parameter(
             torch.linalg.lstsq(before, looks.repeat_interleave(len(prompts) // 2, 0)).solution
         )
+    path = tmp_path / "planted.pt"
     torch.save(model.state_dict(), path)
     encoder = OpenClipEncoder("texcat-tiny", str(path), "cpu", variant=variant)
 
@@ -206,11 +193,30 @@ def test_planted_patches_peak_where_they_are_planted(variant: Any, tmp_path: Pat
     assert (maps.amax((1, 2)) > 0).all()
 
 
-def test_an_image_has_the_same_features_in_any_batch(saved: Callable[..., Path]) -> None:
-    encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["texcat-tiny", "texcat-tiny-latent"])
+def test_an_image_has_the_same_features_in_any_batch(
+    name: str, variant: Any, saved: Callable[..., Path]
+) -> None:
+    encoder = OpenClipEncoder(name, str(saved(name)), "cpu", variant=variant)
     batch = images(5)
     alone = torch.cat([encoder.patches(image[None]) for image in batch])
     torch.testing.assert_close(encoder.patches(batch), alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["texcat-tiny", "texcat-tiny-average", "texcat-tiny-latent"])
+def test_bfloat16_is_near_float32(name: str, variant: Any, saved: Callable[..., Path]) -> None:
+    """bfloat16 keeps 8 bits of each number: a cosine is right to 2%, and a map keeps its pattern."""
+    exact = OpenClipEncoder(name, str(saved(name)), "cpu", variant=variant)
+    rounded = OpenClipEncoder(name, str(saved(name)), "cpu", variant=variant, precision="bf16")
+    directions = exact.direction(["red bike", "a boat", "fog"])
+    torch.testing.assert_close(rounded.direction(["red bike", "a boat", "fog"]), directions, rtol=0, atol=0)
+    features = rounded.patches(images(4))
+    assert features.dtype == torch.float32
+    maps, near = (torch.einsum("bdij,nd->nbij", f, directions) for f in (exact.patches(images(4)), features))
+    assert 0 < (maps - near).abs().max() < 0.02
+    assert torch.corrcoef(torch.stack([maps.flatten(), near.flatten()]))[0, 1] > 0.995
 
 
 def test_safetensors_give_the_same_features(saved: Callable[..., Path], tmp_path: Path) -> None:
@@ -221,11 +227,29 @@ def test_safetensors_give_the_same_features(saved: Callable[..., Path], tmp_path
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def test_a_checkpoint_loads_at_another_input_size(saved: Callable[..., Path]) -> None:
-    encoder = OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu", input_size=96)
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_checkpoint_loads_at_another_input_size(name: str, saved: Callable[..., Path]) -> None:
+    encoder = OpenClipEncoder(name, str(saved(name)), "cpu", input_size=96)
     assert (encoder.input_size, encoder.grid, encoder.map_size) == (96, (6, 6), 6)
     batch = F.interpolate(images(1).float(), size=96).to(torch.uint8)
-    assert encoder.patches(batch).shape == (1, 24, 6, 6)
+    assert encoder.patches(batch).shape == (1, encoder.dim, 6, 6)
+
+
+@pytest.mark.parametrize("name", ["texcat-tiny-224", "texcat-tiny-timm-224"])
+def test_weights_for_224_pixels_run_at_512(name: str, saved: Callable[..., Path]) -> None:
+    """Position embeddings are stretched, not cut or begun anew: a place keeps its own."""
+    encoder = load_encoder(f"open_clip:{name}/{saved(name)},size=512", "cpu")
+    assert (encoder.input_size, encoder.grid) == (512, (32, 32))
+    assert encoder.patches(images(1, size=512)).isfinite().all()
+    trained, stretched = (
+        model.visual.trunk.pos_embed[0] if "timm" in name else model.visual.positional_embedding
+        for model in (seeded(name), encoder._clip)  # type: ignore[attr-defined]
+    )
+    torch.testing.assert_close(stretched[0], trained[0])
+    expected = F.interpolate(
+        trained[1:].T.reshape(1, 32, 14, 14), (32, 32), mode="bicubic", antialias=True, align_corners=False
+    )
+    torch.testing.assert_close(stretched[1:].T.reshape(1, 32, 32, 32), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_fingerprint_is_stable_and_tells_encoders_apart(saved: Callable[..., Path]) -> None:
@@ -237,7 +261,8 @@ def test_fingerprint_is_stable_and_tells_encoders_apart(saved: Callable[..., Pat
     different = [
         made(),
         made(seed=1),
-        made(variant="vanilla"),
+        *(made(variant=variant) for variant in VARIANTS[1:]),
+        made(precision="bf16"),
         made(input_size=96),
         made("texcat-tiny-one-head"),  # takes the same weights
         made("texcat-tiny-quickgelu"),
@@ -245,19 +270,9 @@ def test_fingerprint_is_stable_and_tells_encoders_apart(saved: Callable[..., Pat
     assert len(set(different)) == len(different)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("texcat-tiny-average", "pools its patches"),
-        ("texcat-tiny-pooler", "pools its patches"),
-        ("texcat-tiny-qk-norm", "CustomResidualAttentionBlock"),
-        ("texcat-tiny-shallow", "single block"),
-        ("texcat-tiny-resnet", "ModifiedResNet"),
-        ("texcat-tiny-timm", "TimmModel"),
-    ],
-)
-def test_other_towers_are_refused(name: str, reason: str, saved: Callable[..., Path]) -> None:
-    with pytest.raises(EncoderError, match=f"{reason}.*needs a plain ViT"):
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_towers_are_refused(name: str, saved: Callable[..., Path]) -> None:
+    with pytest.raises(EncoderError, match=f"{REFUSED[name][1]}.*needs a plain ViT"):
         OpenClipEncoder(name, str(saved(name)), "cpu")
 
 
@@ -299,11 +314,51 @@ def test_a_malformed_spec_is_refused(spec: str) -> None:
         load_encoder(spec, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("varient=naclip", "options variant, size, precision once"),
+        ("size=64,size=96", "options variant, size, precision once"),
+        ("size=big", "size 'big'"),
+        ("size=-64", "size '-64'"),
+    ],
+)
+def test_options_of_a_spec_that_are_wrong_are_named(
+    written: str, reason: str, saved: Callable[..., Path]
+) -> None:
+    with pytest.raises(UnknownEncoderError, match=reason):
+        load_encoder(f"open_clip:texcat-tiny/{saved('texcat-tiny')},{written}", "cpu")
+
+
+def test_a_spec_with_options_names_one_encoder(saved: Callable[..., Path]) -> None:
+    plain = f"open_clip:texcat-tiny/{saved('texcat-tiny')}"
+    encoder = load_encoder(f"{plain},precision=bf16,size=96,variant=clearclip", "cpu")
+    assert encoder.spec == f"{plain},variant=clearclip,size=96,precision=bf16"
+    again = OpenClipEncoder.from_spec(encoder.spec, "cpu")
+    assert (again.spec, again.fingerprint, again.input_size) == (encoder.spec, encoder.fingerprint, 96)
+    assert load_encoder(f"{plain},variant=naclip,precision=fp32", "cpu").spec == plain
+
+
 def test_options_that_cannot_be_used_are_named(saved: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match=r"'densest'.*naclip, vanilla"):
-        OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu", variant="densest")  # type: ignore[arg-type]
+    path = str(saved("texcat-tiny"))
+    with pytest.raises(UsageError, match=r"'densest'.*naclip, clearclip, maskclip, vanilla"):
+        OpenClipEncoder("texcat-tiny", path, "cpu", variant="densest")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'fp8'.*fp32, bf16"):
+        OpenClipEncoder("texcat-tiny", path, "cpu", precision="fp8")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"70 is no multiple .* 16"):
-        OpenClipEncoder("texcat-tiny", str(saved("texcat-tiny")), "cpu", input_size=70)
+        OpenClipEncoder("texcat-tiny", path, "cpu", input_size=70)
+    with pytest.raises(UsageError, match=r"0 is not positive"):
+        OpenClipEncoder("texcat-tiny", path, "cpu", input_size=0)
+
+
+def test_pixels_are_normalised_as_the_weights_were_trained() -> None:
+    """A file does not say how: SigLIP's tags agree on one way, CLIP's do not."""
+    clip = (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
+    half = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert pixel_statistics("ViT-B-16-SigLIP", {}) == half
+    assert pixel_statistics("ViT-L-14", {}) == clip
+    assert pixel_statistics("ViT-L-14", open_clip.get_pretrained_cfg("ViT-L-14", "openai")) == clip
+    assert pixel_statistics("texcat-tiny", {}) == clip
 
 
 def test_images_of_another_size_or_type_are_refused(saved: Callable[..., Path]) -> None:
@@ -311,16 +366,3 @@ def test_images_of_another_size_or_type_are_refused(saved: Callable[..., Path]) 
     for wrong in (images(1).float(), images(1)[0], images(1)[..., :32]):
         with pytest.raises(UsageError, match=r"uint8 \[B, 3, 64, 64\]"):
             encoder.patches(wrong)
-
-
-@given(rows=st.integers(1, 7), columns=st.integers(1, 7), sigma=st.floats(0.5, 10))
-def test_prior_falls_with_distance_alone(rows: int, columns: int, sigma: float) -> None:
-    prior = neighbourhood_prior((rows, columns), sigma)
-    assert prior.shape == (1 + rows * columns, 1 + rows * columns)
-    assert (prior[0] == 0).all()
-    assert (prior[:, 0] == 0).all()
-    for i in range(rows * columns):
-        for j in range(rows * columns):
-            squared = (i // columns - j // columns) ** 2 + (i % columns - j % columns) ** 2
-            expected = math.exp(-squared / (2 * sigma**2))
-            assert prior[1 + i, 1 + j].item() == pytest.approx(expected, abs=1e-6)

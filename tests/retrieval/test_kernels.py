@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
 from texcat.catalogue.channels import Group, Kind
+from texcat.catalogue.derived import presence
+from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.store import MemoryTextureStore
 from texcat.retrieval import Match, Matches, relevance
-from texcat.retrieval.blending import blend_maps, texture_planes
+from texcat.retrieval.blending import blend, texture_planes
 from texcat.retrieval.kernels import Assembler
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
@@ -44,11 +46,19 @@ def random_maps(rng: np.random.Generator, count: int, side: int, scale: float, o
     scale=st.sampled_from([0.0, 1e-4, 1.0, 1e4]),
     offset=st.sampled_from([0.0, -3.0, 1e3]),
     flat=st.booleans(),
+    calibrated=st.booleans(),
     groups=st.sets(st.sampled_from([g for g in Group if g is not Group.INTEREST])),
     data=st.data(),
 )
 def test_the_fast_way_equals_the_reference(
-    seed: int, side: int, scale: float, offset: float, flat: bool, groups: set[Group], data: st.DataObject
+    seed: int,
+    side: int,
+    scale: float,
+    offset: float,
+    flat: bool,
+    calibrated: bool,
+    groups: set[Group],
+    data: st.DataObject,
 ) -> None:
     rng = np.random.default_rng(seed)
     held = ChannelSchema.of_groups([*groups, Group.INTEREST])
@@ -57,29 +67,39 @@ def test_the_fast_way_equals_the_reference(
     weights = rng.dirichlet(np.ones(3))
 
     interests = data.draw(st.lists(st.integers(1, 60), min_size=3, max_size=3, unique=True))
-    matches = Matches(Match(Interest(i, str(i)), 1.0, w) for i, w in zip(interests, weights, strict=True))
     maps = {
         interest: Planes(group.values[i : i + 1], group.low[i : i + 1], group.high[i : i + 1])
         for i, interest in enumerate(interests)
     }
+    known = {i: Distribution.of(dequantise(planes), 1) if calibrated else None for i, planes in maps.items()}
+    matches = Matches(
+        Match(Interest(i, str(i)), 1.0, w, known[i]) for i, w in zip(interests, weights, strict=True)
+    )
     store = MemoryTextureStore()
     store.write([TextureRecord(KEY, base, maps)])
-    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
     assembler = Assembler(held, held, side)
-    extra = (rng.random((side, side)) * scale).astype(np.float32)
-    textures, scores, lacking = assembler.assemble(records, matches, 0.75, extra)
+    extra = (rng.random((side, side)) * (1 if calibrated else scale)).astype(np.float32)
+    textures, scores, lacking = store.fetch(
+        KEY, matches.parts, lambda base, maps: assembler.assemble(base, maps, matches, 0.75, extra)
+    )
 
     assert lacking == []
-    size = abs(offset) + scale + 1e-3
-    blend = np.float32(0.75) * blend_maps(maps, matches) + extra
-    planes = texture_planes(held, base, blend)
+    # In strengths the rounding of a large level is divided by the spread, which is 1% of the range or more.
+    size = (abs(offset) / scale * 100 if scale else 0) + 100 if calibrated else abs(offset) + scale + 1e-3
+    planes_of_maps = [dequantise(planes)[0] for planes in maps.values()]
+    blended = np.float32(0.75) * blend(planes_of_maps, matches, calibrated) + extra
+    planes = texture_planes(held, base, blended, calibrated)
+    rounding_decides = _rounding_decides(planes["similarity"])
+    if calibrated:
+        rounding_decides = 0 < scale < abs(offset) / 100
     for name, plane in zip(held.names, textures, strict=True):
         bound = 4e-6 * size if name == "similarity" else 2e-4
-        if name.startswith("interest") and _rounding_decides(planes["similarity"]):
+        if name.startswith("interest") and rounding_decides:
             continue
         np.testing.assert_allclose(plane, planes[name], atol=bound, err_msg=name)
-    if not _rounding_decides(planes["similarity"]):
-        expected = relevance(planes["similarity"], planes["edge_magnitude"], planes.get("saliency"))
+    if not rounding_decides:
+        present = presence(planes["similarity"], calibrated)
+        expected = relevance(present, planes["edge_magnitude"], planes.get("saliency"))
         np.testing.assert_allclose(scores, expected, atol=2e-4)
     assert scores.min() >= 0
     assert scores.max() <= 1 + 1e-6
@@ -94,11 +114,10 @@ def _rounding_decides(similarity: NDArray[np.float32]) -> bool:
 def test_wanted_channels_in_the_order_wanted(names: str) -> None:
     rng = np.random.default_rng(3)
     record = codec.encode(range(len(ALL.stored)), random_base(rng, ALL, flat=False), KEY, 0, TAG)
-    base = np.frombuffer(record, np.uint8)
     own = rng.random((16, 16)).astype(np.float32)
-    everything, scores, _ = Assembler(ALL, ALL, 16).assemble(base, Matches(), 0.0, own)
+    everything, scores, _ = Assembler(ALL, ALL, 16).assemble(record, b"", Matches(), 0.0, own)
     wanted = ChannelSchema.parse(names)
-    some, same_scores, _ = Assembler(ALL, wanted, 16).assemble(base, Matches(), 0.0, own)
+    some, same_scores, _ = Assembler(ALL, wanted, 16).assemble(record, b"", Matches(), 0.0, own)
     np.testing.assert_array_equal(some, everything[[ALL.index(name) for name in wanted.names]])
     np.testing.assert_array_equal(scores, same_scores)
 
@@ -110,8 +129,9 @@ def test_maps_that_are_not_there_are_named() -> None:
     store = MemoryTextureStore()
     store.write([TextureRecord(KEY, random_base(rng, ALL, flat=False), {3: one, 40: two})])
     matches = Matches(Match(Interest(i, str(i)), 1.0, 0.2) for i in (2, 3, 17, 40, 31))
-    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
-    textures, _, lacking = Assembler(ALL, ALL, 16).assemble(records, matches)
+    textures, _, lacking = store.fetch(
+        KEY, matches.parts, lambda base, maps: Assembler(ALL, ALL, 16).assemble(base, maps, matches)
+    )
     assert lacking == [0, 2, 4]
     expected = resize_plane(0.2 * (dequantise(one) + dequantise(two))[0], 32)
     np.testing.assert_allclose(textures[ALL.index("similarity")], expected, atol=1e-6)
@@ -124,6 +144,7 @@ def test_any_number_of_matches_may_lack_a_map(stored: set[int], asked: list[int]
     store = MemoryTextureStore()
     store.write([TextureRecord(KEY, random_base(rng, ALL, flat=True), dict.fromkeys(stored, plane))])
     matches = Matches(Match(Interest(i, str(i)), 1.0, 1 / len(asked)) for i in asked)
-    records = np.frombuffer(store.fetch(KEY, matches.parts), np.uint8)
-    *_, lacking = Assembler(ALL, ALL, 16).assemble(records, matches)
+    *_, lacking = store.fetch(
+        KEY, matches.parts, lambda base, maps: Assembler(ALL, ALL, 16).assemble(base, maps, matches)
+    )
     assert lacking == [place for place, i in enumerate(asked) if i not in stored]

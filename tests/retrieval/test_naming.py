@@ -14,9 +14,9 @@ from texcat.retrieval.naming import OWN_WORDS, named_matches, shares
 @pytest.fixture
 def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
     with Catalogue.create(tmp_path / "catalogue") as made:
-        made.add_interest("cat", 1.0)
-        made.add_interest("dog", 3.0)
-        made.add_interest("snow", 0.0)
+        made.add_interest("cat", weight=1.0)
+        made.add_interest("dog", weight=3.0)
+        made.add_interest("snow", weight=0.0)
         yield made
 
 

@@ -58,6 +58,16 @@ def retriever(catalogue: Catalogue) -> Retriever:
     return Retriever(catalogue, encoder=TinyEncoder())
 
 
+@pytest.fixture
+def uncoded(tmp_path: Path, photos: Path) -> Iterator[Retriever]:
+    """Of a catalogue that has no codes: what is not stored must be computed."""
+    with Catalogue.create(tmp_path / "uncoded") as made:
+        for phrase in ("red kite", "green field", "blue sea"):
+            made.add_interest(phrase)
+        index_corpus(made, [photos], encoder=TinyEncoder(), codes=False)
+        yield Retriever(made, encoder=TinyEncoder())
+
+
 def quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
     image = Image.new("RGB", (128, 96))
     for place, colour in zip(((0, 0), (64, 0), (0, 48), (64, 48)), colours, strict=True):
@@ -100,9 +110,11 @@ def test_a_blend_is_the_weighted_sum_of_the_stored_maps(retriever: Retriever, ph
     hit = retriever.lookup(photos / "a.png", "red kite on a green field", top=3)
     assert sum(match.weight for match in hit.matches) == pytest.approx(1)
     stored = retriever.catalogue.store.read(hit.key).maps
-    expected = sum(
-        match.weight * resize_plane(dequantise(stored[match.interest.id])[0], 32) for match in hit.matches
-    )
+    expected = 0
+    for match in hit.matches:
+        assert match.distribution is not None
+        strength = match.distribution.strength(dequantise(stored[match.interest.id])[0])
+        expected = expected + match.weight * resize_plane(strength, 32)
     assert hit.own_share == 0
     np.testing.assert_allclose(hit.channel("similarity"), expected, atol=1e-6)
 
@@ -113,30 +125,34 @@ def test_the_hot_path_gives_the_same_texture(retriever: Retriever, photos: Path)
     np.testing.assert_array_equal(hot.textures, hit.textures)
     np.testing.assert_array_equal(hot.relevance, hit.relevance)
     assert (hot.matches, hot.confidence, hot.tier) == (hit.matches, hit.confidence, Tier.STORED)
-    many = retriever.lookup_many([hit.key, photos / "b.png"], hit.matches)
+    many = list(retriever.lookup_many([hit.key, photos / "b.png"], hit.matches))
     np.testing.assert_array_equal(many[0].textures, hit.textures)
     assert many[1].key != hit.key
 
 
-def test_what_many_lookups_gave_stays_as_it_is(retriever: Retriever, photos: Path) -> None:
+def test_many_lookups_are_made_as_they_are_asked_for(retriever: Retriever, photos: Path) -> None:
     hit = retriever.lookup(photos / "a.png", "red kite")
-    other = retriever.lookup(photos / "b.png", "blue sea")
-    kept = retriever.lookup_many([hit.key] * 3, hit.matches)[1].textures[4:6]
-    expected = kept.copy()
-    for _ in range(3):  # the first must not take the memory of what is kept, the others may take their own
-        many = retriever.lookup_many([other.key] * 3, other.matches)
-        assert not np.shares_memory(kept, many[1].textures)
-        np.testing.assert_array_equal(many[2].textures, other.textures)
-        np.testing.assert_array_equal(many[2].relevance, other.relevance)
-    np.testing.assert_array_equal(kept, expected)
-    assert np.array_equal(kept, hit.textures[4:6])
+    asked: list[ImageKey] = []
+
+    def keys() -> Iterator[ImageKey]:
+        for _ in range(3):
+            asked.append(hit.key)
+            yield hit.key
+
+    many = retriever.lookup_many(keys(), hit.matches)
+    first, second = next(many), next(many)
+    assert len(asked) == 2
+    assert not np.shares_memory(first.textures, second.textures)
+    np.testing.assert_array_equal(first.textures, hit.textures)
+    with pytest.raises(UsageError, match="give the matches"):
+        retriever.lookup_many([hit.key], [])
 
 
-def test_threads_get_memory_of_their_own(retriever: Retriever, photos: Path) -> None:
+def test_threads_get_answers_of_their_own(retriever: Retriever, photos: Path) -> None:
     asked = [retriever.lookup(photos / name, "red kite") for name in ("a.png", "b.png")]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
-            answers = pool.map(lambda hit: retriever.lookup_many([hit.key] * 8, hit.matches), asked * 4)
+            answers = pool.map(lambda hit: list(retriever.lookup_many([hit.key] * 8, hit.matches)), asked * 4)
             for hit, many in zip(asked * 4, answers, strict=True):
                 assert all(np.array_equal(one.textures, hit.textures) for one in many)
 
@@ -174,18 +190,19 @@ def test_an_image_not_indexed_is_computed_saved_and_known_to_the_next_pass(
     assert retriever.catalogue.registry.image_size(hit.key) == (128, 96)
 
 
-def test_a_new_interest_is_computed_for_the_image_asked_about(retriever: Retriever, photos: Path) -> None:
-    retriever.catalogue.add_interest("grey stone")
-    hit = retriever.lookup(photos / "a.png", "grey stone", top=1)
+def test_a_new_interest_is_computed_for_the_image_asked_about(uncoded: Retriever, photos: Path) -> None:
+    uncoded.catalogue.add_interest("grey stone")
+    hit = uncoded.lookup(photos / "a.png", "grey stone", top=1)
     assert hit.matches[0].interest.phrase == "grey stone"
     assert (hit.tier, hit.saved) == (Tier.COMPUTED, True)
-    assert retriever.lookup(photos / "a.png", "grey stone", top=1).tier is Tier.STORED
-    assert retriever.lookup(photos / "b.png", "grey stone", top=1).tier is Tier.COMPUTED
+    assert uncoded.lookup(photos / "a.png", "grey stone", top=1).tier is Tier.STORED
+    assert uncoded.lookup(photos / "b.png", "grey stone", top=1).tier is Tier.COMPUTED
 
 
 def test_a_question_no_interest_answers_is_seen_through_its_own_words(
-    catalogue: Catalogue, photos: Path
+    uncoded: Retriever, photos: Path
 ) -> None:
+    catalogue = uncoded.catalogue
     for interest in catalogue.interests():
         if interest.phrase != "blue sea":
             catalogue.remove_interest(interest.phrase)
@@ -194,7 +211,7 @@ def test_a_question_no_interest_answers_is_seen_through_its_own_words(
     assert (hit.confidence, hit.own_share, hit.tier) == (0.0, 1.0, Tier.COMPUTED)
     assert peak(hit.channel("similarity"))[1] >= 16
     np.testing.assert_array_equal(
-        hit.channel("similarity"), retriever.similarity(photos / "a.png", "green umbrella")
+        hit.channel("similarity"), retriever.similarity(photos / "a.png", "green umbrella", "strength")
     )
     alone = Retriever(catalogue, encoder=TinyEncoder(), compute=True).lookup(hit.key, matches=hit.matches)
     assert alone.own_share == 0.0
@@ -206,7 +223,7 @@ def test_a_mix_is_in_proportion(catalogue: Catalogue, photos: Path) -> None:
     hit = retriever.lookup(photos / "a.png", "green boat harbour", top=1)
     assert 0 < hit.own_share < 1
     blend = retriever.lookup(hit.key, matches=hit.matches).channel("similarity")
-    own = retriever.similarity(photos / "a.png", "green boat harbour")
+    own = retriever.similarity(photos / "a.png", "green boat harbour", "strength")
     expected = (1 - hit.own_share) * blend + hit.own_share * own
     np.testing.assert_allclose(hit.channel("similarity"), expected, atol=1e-6)
 
@@ -221,6 +238,18 @@ def test_a_catalogue_without_interests_answers_from_the_question_alone(tmp_path:
         hit = Retriever(made, encoder=TinyEncoder()).lookup(photos / "a.png", "red")
         assert (hit.matches, hit.own_share, hit.tier) == ((), 1.0, Tier.COMPUTED)
         assert peak(hit.channel("similarity")) < (16, 16)
+
+
+def test_scales_of_a_similarity(retriever: Retriever, photos: Path) -> None:
+    raw, strength, percentile = (
+        retriever.similarity(photos / "a.png", "red kite", scale)
+        for scale in ("raw", "strength", "percentile")
+    )
+    assert peak(raw) == peak(strength) == peak(percentile)
+    assert strength.min() == 0
+    assert 0.5 < percentile.max() <= 1
+    with pytest.raises(UsageError, match="scale 'loud' is not known; expected one of: raw, strength, percen"):
+        retriever.similarity(photos / "a.png", "red kite", "loud")  # type: ignore[arg-type]
 
 
 def test_similarity_of_any_phrase(retriever: Retriever, photos: Path) -> None:
@@ -258,14 +287,14 @@ def test_a_catalogue_open_to_read_computes_and_does_not_save(catalogue: Catalogu
         assert reading.store.held(hit.key) is None
 
 
-def test_the_file_of_a_key_may_be_gone(retriever: Retriever, photos: Path) -> None:
-    hit = retriever.lookup(photos / "a.png", "red kite")
+def test_the_file_of_a_key_may_be_gone(uncoded: Retriever, photos: Path) -> None:
+    hit = uncoded.lookup(photos / "a.png", "red kite")
     (photos / "a.png").unlink()
-    assert retriever.lookup(hit.key, "red kite").tier is Tier.STORED
-    low = retriever.lookup(hit.key, "green boat harbour")
+    assert uncoded.lookup(hit.key, "red kite").tier is Tier.STORED
+    low = uncoded.lookup(hit.key, "green boat harbour")
     assert (low.own_share, low.tier) == (0.0, Tier.STORED)
-    retriever.catalogue.add_interest("grey stone")
-    fresh = Retriever(retriever.catalogue, encoder=TinyEncoder())
+    uncoded.catalogue.add_interest("grey stone")
+    fresh = Retriever(uncoded.catalogue, encoder=TinyEncoder())
     with pytest.raises(RecordMissingError, match=str(hit.key)):
         fresh.lookup(hit.key, "grey stone", top=1)
 

@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from texcat.catalogue import Catalogue
-from texcat.indexer import index_corpus, indexing
+from texcat.indexer import expanding, index_corpus, indexing
+from texcat.indexer.expanding import expand_interest
 
 from ..fakes import TinyEncoder
 
 PHRASES = ("red car", "green field")
+EXPANDED = ("red car", "blue sky", "green umbrella")
 COMMIT_IMAGES = 4
 
 Content = Mapping[str, object]
@@ -38,8 +40,18 @@ def index(path: Path, photos: Path) -> None:
         raise AssertionError(f"{len(report.skipped)} photos were skipped: {report.skipped[0]}")
 
 
+def expand(path: Path) -> None:
+    """An expansion of a catalogue that `index` has filled; it commits often, too."""
+    torch.set_num_threads(1)
+    expanding.CHUNK = COMMIT_IMAGES
+    with Catalogue.open(path, "w") as catalogue:
+        report = expand_interest(catalogue, EXPANDED, encoder=TinyEncoder())
+    if report.uncoded:
+        raise AssertionError(f"{report.uncoded} photos have no code")
+
+
 def content(path: Path) -> Content:
-    """All that a catalogue holds: interests, files, and each record by the phrases of its maps."""
+    """All that a catalogue holds: interests, files, each record by the phrases of its maps, and its code."""
     with Catalogue.open(path) as catalogue:
         phrases = {interest.id: interest.phrase for interest in catalogue.interests()}
         files = catalogue.registry.files([b"/"]).values()
@@ -54,6 +66,7 @@ def content(path: Path) -> Content:
                 name: tuple(_bytes(array) for array in (planes.values, planes.low, planes.high))
                 for name, planes in sorted(parts.items())
             }
+            found[f"code {key}"] = catalogue.store.code(key)
     return found
 
 

@@ -1,11 +1,12 @@
-"""Let a disk run full at different moments of an indexing pass, and see what is left of the catalogue.
+"""Let a disk run full at different moments of a command, and see what is left of the catalogue.
 
     python -m tests.stress full_disk [--moments 20] [--photos 40] [--seed 0]
 
-The catalogue lies on a small tmpfs (mounting it needs root) that a file fills up to some rest: from nothing
-to nearly what the pass needs. The pass must end with StoreFullError; what was committed must be there, and
-verify but for records that the registry could not be told of; with room again, the same pass must end as it
-does without a full disk, record by record.
+The commands are an indexing pass, and an expansion of what it has filled. The catalogue lies on a small tmpfs
+(mounting it needs root) that a file fills up to some rest: from nothing to nearly what the command needs. It
+must end with StoreFullError; what was there before and what was committed must be there, and verify but for
+records that the registry could not be told of; with room again, the same command must end as it does without
+a full disk, record by record.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import multiprocessing
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -23,17 +24,28 @@ from pathlib import Path
 from texcat.catalogue import Catalogue, StoreFullError
 from texcat.catalogue.verifying import verify
 
-from .corpus import PHRASES, content, differences, index, make_photos
+from .corpus import PHRASES, Content, content, differences, expand, index, make_photos
 
 DISK_BYTES = 64 << 20
 _BALLAST = "ballast"
 
+Command = Callable[[Path, Path], None]
+
+
+def _expand(path: Path, photos: Path) -> None:
+    expand(path)
+
+
+COMMANDS: dict[str, Command] = {"index": index, "expand": _expand}
+"""Each takes a catalogue and a folder of photos, and starts from what the one before it has made."""
+
 
 def run(folder: Path, moments: int, photos: int, seed: int) -> dict[str, object]:
-    """Let the disk run full at `moments` moments of a pass over `photos` photos, in the empty `folder`.
+    """Let the disk run full at `moments` moments of each command on `photos` photos, in the empty `folder`.
 
     Returns:
-        How often the pass was told so, how many photos were committed before, and how often all went well.
+        For each command: how often it was told so, how many records were written before, and how often all
+        went well.
 
     Raises:
         AssertionError: another error, a loss, or another end than without a full disk.
@@ -41,43 +53,58 @@ def run(folder: Path, moments: int, photos: int, seed: int) -> dict[str, object]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     make_photos(folder / "photos", photos, seed)
-    with Catalogue.create(folder / "start", shards=2) as catalogue:
+    start = folder / "start"
+    with Catalogue.create(start, shards=2) as catalogue:
         for phrase in PHRASES:
             catalogue.add_interest(phrase)
-    shutil.copytree(folder / "start", folder / "whole")
-    if _index(context, folder / "whole", folder / "photos") != "done":
-        raise AssertionError("the pass fails with room enough")
-    expected = content(folder / "whole")
-    needed = _bytes(folder / "whole") - _bytes(folder / "start")
+    found: dict[str, object] = {}
+    with _disk(folder / "disk") as disk:
+        for name, command in COMMANDS.items():
+            whole = folder / name
+            shutil.copytree(start, whole)
+            if _run(context, command, whole, folder / "photos") != "done":
+                raise AssertionError(f"{name} fails with room enough")
+            found[name] = _fill_up(context, command, start, whole, disk, moments)
+            start = whole
+    return found
+
+
+def _fill_up(
+    context: ForkServerContext, command: Command, start: Path, whole: Path, disk: Path, moments: int
+) -> dict[str, object]:
+    """Let a command that makes `whole` of `start` meet a full disk at `moments` moments."""
+    photos = whole.parent / "photos"
+    before, expected = content(start), content(whole)
+    needed = _bytes(whole) - _bytes(start)
     counts = Counter[str]()
     committed: list[int] = []
-    with _disk(folder / "disk") as disk:
-        for moment in range(moments):
-            path = disk / "catalogue"
-            shutil.copytree(folder / "start", path)
-            _fill(disk, needed * moment // moments)
-            answer = _index(context, path, folder / "photos")
-            if answer not in ("StoreFullError", "done"):
-                raise AssertionError(f"moment {moment}: {answer}")
-            counts["told that the disk is full" if answer == "StoreFullError" else "had room"] += 1
-            (disk / _BALLAST).unlink()
-            committed.append(_survivors(path, expected, moment))
-            if _index(context, path, folder / "photos") != "done":
-                raise AssertionError(f"moment {moment}: it fails with room enough")
-            with Catalogue.open(path) as catalogue:
-                problems = list(verify(catalogue))
-            wrong = differences(content(path), expected)
-            if problems or wrong:
-                raise AssertionError(f"moment {moment}: {problems} {wrong[:3]}")
-            counts["resumed and equal"] += 1
-            shutil.rmtree(path)
-    return {**dict(sorted(counts.items())), "needed_bytes": needed, "photos committed before": committed}
+    path = disk / "catalogue"
+    for number in range(moments):
+        moment = f"{whole.name}, moment {number}"
+        shutil.copytree(start, path)
+        _fill(disk, needed * number // moments)
+        answer = _run(context, command, path, photos)
+        if answer not in ("StoreFullError", "done"):
+            raise AssertionError(f"{moment}: {answer}")
+        counts["told that the disk is full" if answer == "StoreFullError" else "had room"] += 1
+        (disk / _BALLAST).unlink()
+        committed.append(_survivors(path, before, expected, moment))
+        if _run(context, command, path, photos) != "done":
+            raise AssertionError(f"{moment}: it fails with room enough")
+        with Catalogue.open(path) as catalogue:
+            problems = list(verify(catalogue))
+        wrong = differences(content(path), expected)
+        if problems or wrong:
+            raise AssertionError(f"{moment}: {problems} {wrong[:3]}")
+        counts["resumed and equal"] += 1
+        shutil.rmtree(path)
+    return {**dict(sorted(counts.items())), "needed_bytes": needed, "records written before": committed}
 
 
-def _index(context: ForkServerContext, path: Path, photos: Path) -> str:
+def _run(context: ForkServerContext, command: Command, path: Path, photos: Path) -> str:
     """``done``, or the name of the error, or the exit code of a process that neither says."""
     reader, writer = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(path, photos, writer))
+    process = context.Process(target=_child, args=(command, path, photos, writer))
     process.start()
     writer.close()
     try:
@@ -88,9 +115,9 @@ def _index(context: ForkServerContext, path: Path, photos: Path) -> str:
     return answer if process.exitcode == 0 else f"exit code {process.exitcode}"
 
 
-def _child(path: Path, photos: Path, writer: Connection) -> None:
+def _child(command: Command, path: Path, photos: Path, writer: Connection) -> None:
     try:
-        index(path, photos)
+        command(path, photos)
         writer.send("done")
     except StoreFullError:
         writer.send("StoreFullError")
@@ -98,28 +125,27 @@ def _child(path: Path, photos: Path, writer: Connection) -> None:
         writer.send(repr(error))
 
 
-def _survivors(path: Path, expected: object, moment: int) -> int:
-    """How many records there are; each must be as it is without a full disk."""
-    assert isinstance(expected, dict)
+def _survivors(path: Path, before: Content, expected: Content, moment: str) -> int:
+    """How many records were written; each part must be as it was before, or as it is without a full disk."""
     with Catalogue.open(path) as catalogue:
         problems = [p for p in verify(catalogue) if "is not in the registry" not in p.reason]
     if problems:
-        raise AssertionError(f"moment {moment}: {problems}")
+        raise AssertionError(f"{moment}: {problems}")
     found = content(path)
-    lost = [name for name, value in found.items() if expected.get(name) != value]
-    if lost:
-        raise AssertionError(f"moment {moment}: {lost[:3]} are not as they were written")
-    return sum(name.startswith("record ") for name in found)
+    wrong = [name for name in found if found[name] not in (before.get(name), expected.get(name))]
+    lost = sorted(before.keys() - found.keys())
+    if wrong or lost:
+        raise AssertionError(f"{moment}: {wrong[:3]} are not as they were written, {lost[:3]} are lost")
+    return sum(name.startswith("record ") and found[name] != before.get(name) for name in found)
 
 
 def _fill(disk: Path, rest: int) -> None:
     """Leave `rest` bytes, in whole pages."""
-    with (disk / _BALLAST).open("wb") as file:
+    with (disk / _BALLAST).open("wb", buffering=0) as file:
         block = bytes(1 << 16)
         try:
             while True:
                 file.write(block)
-                file.flush()
         except OSError:
             size = (disk / _BALLAST).stat().st_blocks * 512
     with (disk / _BALLAST).open("r+b") as file:

@@ -25,7 +25,7 @@ from texcat.catalogue import Catalogue, UnknownInterestError
 from texcat.catalogue.backup import backup
 from texcat.catalogue.verifying import repair, verify
 
-from .corpus import PHRASES, Content, content, differences, index, make_photos
+from .corpus import PHRASES, Content, content, differences, expand, index, make_photos
 
 ORPHAN = "record that the registry does not know"
 FOUNDLING = "maps of an interest that is removed"
@@ -78,6 +78,10 @@ def _remove(place: Place) -> None:
                 continue  # the registry has forgotten it before the kill
 
 
+def _expand(place: Place) -> None:
+    expand(place.catalogue)
+
+
 def _compact(place: Place) -> None:
     with Catalogue.open(place.catalogue, "w") as catalogue:
         catalogue.compact()
@@ -93,6 +97,7 @@ SCENARIOS = {
     "index": Scenario(_index, "half", frozenset({ORPHAN})),
     "interest add": Scenario(_add, "full"),
     "interest remove": Scenario(_remove, "full", frozenset({FOUNDLING})),
+    "expand": Scenario(_expand, "full"),
     "compact": Scenario(_compact, "full"),
     "backup": Scenario(_backup, "full"),
 }

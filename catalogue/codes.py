@@ -1,0 +1,301 @@
+"""Codes: what is kept of an image so that the map of any direction can be made without the network.
+
+A map is linear in its direction, so that all maps of an image are in one matrix: its rows are frequencies of
+the map (DCT-II, in two dimensions), its columns are coordinates of the direction. Over the directions that
+phrases have, coordinates all vary alike (`Codebook`), so that an error of this matrix counts the same
+wherever it is. It is close to a product of few ranks, U B, kept as whole numbers of steps; the row of
+frequency zero, the mean of the map, is kept apart. `indexer.codes` makes codes.
+
+Row 0 of the table of whole numbers holds the mean, row 1 + j the j-th column of U and the j-th row of B. They
+become smaller to the right and downwards, in much the same way for every image. So the table is cut into
+blocks of 32, which lie in an order of falling size that is always the same: at first a byte a number, then,
+once none is beyond 7, four bits, where the low halves of bytes hold one block and the high ones the next.
+Blocks of zeros at the end are left out. zstd's Huffman codes do the rest.
+
+    offset  size      field
+    0       1         format version
+    1       1         F, frequencies a side
+    2       2         side of the map
+    4       2         K, number of coordinates
+    6       2         rank
+    8       2         blocks of a byte a number
+    10      2         pairs of blocks of four bits a number
+    12      2         bytes of the first zstd frame
+    14      4         step: float32
+    18      2 + 2 r   scale of each row, in steps: float16
+    20+2r   ...       zstd frame of the first kind of blocks, then that of the second
+
+All numbers are little-endian and, but for those that are called otherwise, unsigned.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import zstandard
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from .errors import CatalogueError, FormatVersionError, RecordCorruptError, UsageError
+
+Floats = NDArray[np.float32]
+
+LARGEST = 127
+"""Largest number of a table."""
+
+MOST_FREQUENCIES = 16
+"""More of them, a side, cost more time than the detail is worth."""
+
+_VERSION = 1
+_HEADER = struct.Struct("<BB6Hf")
+_BLOCK = 32
+_NARROW = 7
+"""Largest number that four bits hold."""
+
+_INFINITE = 0x7C00
+"""Bits of the smallest float16 that is no positive finite number."""
+
+_ZSTD_LEVEL = 1
+"""A higher one finds no more to repeat, and takes ten times as long to look (design/0004)."""
+
+_MAGIC = b"texcat codebook 1\n"
+_SIZES = struct.Struct("<3I")
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codebook:
+    """Axes along which the directions of one encoder are measured: one table, made from the encoder alone.
+
+    With C the mean of d d^T over the directions d of phrases, and C = V L V^T, `project` is L^(-1/2) V^T:
+    the coordinates of phrases have unit variance along each axis, and none in common.
+
+    Attributes:
+        fingerprint: of the encoder.
+        project: float32 [K, dim]; its rows are orthogonal.
+    """
+
+    fingerprint: str
+    project: Floats
+
+    def coordinates(self, directions: Floats) -> Floats:
+        """Coordinates float32 [N, K] of directions [N, dim].
+
+        Raises:
+            UsageError: directions of another dim.
+        """
+        dim = self.project.shape[1]
+        if directions.ndim != 2 or directions.shape[1] != dim:
+            raise UsageError(f"directions must be [N, {dim}], got {list(directions.shape)}")
+        found: Floats = directions.astype(np.float32) @ self.project.T
+        return found
+
+    @property
+    def spread(self) -> Floats:
+        """L^(1/2) V^T, float32 [K, dim]: features times it fit coordinates, as they do directions."""
+        scaled: Floats = self.project / np.square(self.project).sum(1, keepdims=True)
+        return scaled
+
+    def save(self, path: Path) -> None:
+        """Write to the file `path`."""
+        name = self.fingerprint.encode()
+        table = self.project.astype("<f4").tobytes()
+        content = _SIZES.pack(len(name), *self.project.shape) + name + table
+        path.write_bytes(_MAGIC + _digest(content) + content)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the file `path`.
+
+        Raises:
+            CatalogueError: it cannot be read, or is not what `save` wrote.
+        """
+        try:
+            whole = path.read_bytes()
+        except OSError as error:
+            raise CatalogueError(f"cannot read the codebook {str(path)!r}: {error.strerror}") from error
+        start = len(_MAGIC) + _DIGEST_BYTES
+        content = whole[start:]
+        if whole[:start] != _MAGIC + _digest(content):
+            raise CatalogueError(
+                f"codebook {str(path)!r} is damaged, or was written by another version of texcat; delete it: "
+                "`texcat index` makes it again"
+            )
+        length, rows, dim = _SIZES.unpack_from(content)
+        name = content[_SIZES.size : _SIZES.size + length]
+        table = np.frombuffer(content, "<f4", rows * dim, _SIZES.size + length)
+        return cls(name.decode(), table.reshape(rows, dim).astype(np.float32))
+
+
+def code_maps(code: bytes, coordinates: Floats) -> Floats:
+    """Maps float32 [N, side, side] of directions with `coordinates` [N, K], on the encoder's scale.
+
+    Raises:
+        RecordCorruptError: `code` is not what the indexer made.
+        FormatVersionError: it has a format that this module does not read.
+        UsageError: `coordinates` are those of another codebook.
+    """
+    found = _unpack(code)
+    width = found.b.shape[1]
+    if coordinates.ndim != 2 or coordinates.shape[1] != width:
+        raise UsageError(
+            f"coordinates must be [N, {width}], got {list(coordinates.shape)}; use the catalogue's codebook"
+        )
+    weights = (coordinates @ found.b.astype(np.float32).T) * found.scales
+    planes = weights[:, 1:] @ found.u.astype(np.float32)
+    planes[:, 0] += weights[:, 0]
+    basis = cosines(found.side, found.frequencies)
+    maps: Floats = basis.T @ planes.reshape(-1, found.frequencies, found.frequencies) @ basis
+    return maps
+
+
+def code_mean(code: bytes) -> Floats:
+    """Float32 [K]: its product with the coordinates of a direction is the mean of the map.
+
+    Raises:
+        RecordCorruptError, FormatVersionError: as `code_maps`.
+    """
+    found = _unpack(code)
+    mean: Floats = found.b[0] * (found.scales[0] / np.float32(found.side))
+    return mean
+
+
+def pack(
+    side: int, step: np.float32, scales: NDArray[np.float16], u: NDArray[np.int8], b: NDArray[np.int8]
+) -> bytes:
+    """Code for maps of side x side.
+
+    Args:
+        side: of the maps.
+        step: what `scales` are counted in.
+        scales: float16 [1 + rank], of each row of `b`.
+        u: int8 [rank, F^2], the columns of U.
+        b: int8 [1 + rank, K]: the mean, and the rows of B.
+    """
+    rank, area = u.shape
+    width = b.shape[1]
+    table = np.zeros((1 + rank, _padded(area) + _padded(width)), np.int8)
+    table[1:, :area] = u
+    table[:, _padded(area) : _padded(area) + width] = b
+    blocks = table.reshape(-1, _BLOCK)[_order(1 + rank, _padded(area), _padded(width))]
+    largest = np.abs(blocks).max(1)
+    wide, end = (_after_last(largest > bound) for bound in (_NARROW, 0))
+    wide += (end - wide) % 2
+    low, high = blocks[wide:end:2], blocks[wide + 1 : end : 2]
+    compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
+    first = compress(blocks[:wide].tobytes())
+    second = compress((low & 15 | high << 4).tobytes())
+    header = _HEADER.pack(_VERSION, math.isqrt(area), side, width, rank, wide, len(low), len(first), step)
+    return header + scales.astype("<f2").tobytes() + first + second
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unpacked:
+    """Arguments of `pack`, the scales multiplied with the step: float32 [1 + rank]."""
+
+    side: int
+    frequencies: int
+    scales: Floats
+    u: NDArray[np.int8]
+    b: NDArray[np.int8]
+
+
+def _unpack(code: bytes) -> _Unpacked:
+    """What `pack` was given."""
+    try:
+        version, frequencies, side, width, rank, wide, pairs, length, step = _HEADER.unpack_from(code)
+        if version != _VERSION:
+            raise FormatVersionError("a code", version, _VERSION)
+        area = frequencies**2
+        if not 1 <= frequencies <= min(side, MOST_FREQUENCIES) or rank > area or not width:
+            raise _damaged("a header of codes", code[: _HEADER.size].hex())
+        scales = np.frombuffer(code, "<f2", 1 + rank, _HEADER.size)
+        if not (0 < step < math.inf and scales.view(np.uint16).max() < _INFINITE):
+            raise _damaged("finite scales", step)
+        start = _HEADER.size + 2 * (1 + rank)
+        first = _decompress(code[start : start + length], wide)
+        second = _decompress(code[start + length :], pairs)
+    except (struct.error, ValueError, zstandard.ZstdError) as error:
+        raise _damaged("a header and two zstd frames", error) from error
+    order = _order(1 + rank, _padded(area), _padded(width))
+    if wide + 2 * pairs > len(order):
+        raise _damaged(f"at most {len(order)} blocks", wide + 2 * pairs)
+    blocks = np.zeros((len(order), _BLOCK), np.int8)
+    blocks[order[:wide]] = first
+    narrow = order[wide : wide + 2 * pairs]
+    blocks[narrow[::2]] = second << 4 >> 4
+    blocks[narrow[1::2]] = second >> 4
+    table = blocks.reshape(1 + rank, -1)
+    u, b = table[1:, :area], table[:, _padded(area) : _padded(area) + width]
+    return _Unpacked(side, frequencies, scales * np.float32(step), u, b)
+
+
+_local = threading.local()
+
+
+def _decompress(frame: bytes, blocks: int) -> NDArray[np.int8]:
+    """The bytes of a zstd frame: int8 [blocks, 32]."""
+    size = zstandard.frame_content_size(frame)
+    if size != blocks * _BLOCK:
+        raise _damaged(f"{blocks * _BLOCK} bytes in a zstd frame", size)
+    # A decompressor serves one thread at a time, and making one takes longer than using it.
+    if not hasattr(_local, "decompress"):
+        _local.decompress = zstandard.ZstdDecompressor().decompress
+    return np.frombuffer(_local.decompress(frame), np.int8).reshape(blocks, _BLOCK)
+
+
+def _damaged(expected: str, actual: object) -> RecordCorruptError:
+    return RecordCorruptError("of codes", expected, actual)
+
+
+@lru_cache(maxsize=1024)
+def _order(rows: int, left: int, right: int) -> NDArray[np.intp]:
+    """Places of the blocks of a table, from those with large numbers to those with small ones.
+
+    Of a block in row i, the b-th of B (each block of U counts as the first one), numbers are of the size
+    ``(i + 2)^-1.3 / (b + 1.5)``. It was fitted to photos, once; another encoder's numbers are packed less
+    tightly, and just as right.
+
+    Args:
+        rows: of the table.
+        left: its columns that hold U.
+        right: its columns that hold B.
+    """
+    column = np.concatenate([np.zeros(left // _BLOCK), np.arange(right // _BLOCK)]) + 1.5
+    size = (np.arange(rows)[:, None] + 2.0) ** -1.3 / column
+    order: NDArray[np.intp] = np.argsort(-size, axis=None, kind="stable")
+    order.setflags(write=False)
+    return order
+
+
+def _padded(length: int) -> int:
+    """`length`, or what is needed to fill the last block."""
+    return -(-length // _BLOCK) * _BLOCK
+
+
+def _after_last(marked: NDArray[np.bool_]) -> int:
+    """Place after the last that is marked; 0 if none is."""
+    places = np.flatnonzero(marked)
+    return int(places[-1]) + 1 if len(places) else 0
+
+
+@lru_cache(maxsize=16)
+def cosines(side: int, frequencies: int) -> Floats:
+    """The first rows of the orthonormal DCT-II matrix: float32 [frequencies, side], read-only."""
+    angle = np.pi * np.arange(frequencies)[:, None] * (np.arange(side) + 0.5) / side
+    basis = np.sqrt(2 / side) * np.cos(angle)
+    basis[0] = math.sqrt(1 / side)
+    frozen = basis.astype(np.float32)
+    frozen.setflags(write=False)
+    return frozen
+
+
+def _digest(content: bytes) -> bytes:
+    return blake3(content).digest(length=_DIGEST_BYTES)

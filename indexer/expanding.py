@@ -1,0 +1,233 @@
+"""Maps of interests for a whole corpus, made from codes: nothing is encoded again.
+
+A code holds what the encoder saw in an image, small enough to be kept. The map of any phrase is a product of
+it with the phrase's coordinates, and close to the map that the encoder makes. Where that map itself is
+wanted, the image is encoded again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.codes import code_maps
+from ..catalogue.errors import CatalogueError
+from ..catalogue.phrases import normalise_phrase
+from ..catalogue.quantise import LEVELS, dequantise, quantise
+from ..catalogue.store import TextureStore, single
+from ..catalogue.types import ImageKey, Interest, Planes, Skipped, TextureRecord
+from .encoders import DenseEncoder, load_encoder
+from .indexing import Progress, adopt_encoder, encode_again, ensure_vectors
+from .statistics import refresh_distributions
+from .threads import bounded_map, thread_pool
+
+CHUNK = 512
+"""Images that are written together: each shard is synced once for them."""
+
+WINDOW = 4
+"""Chunks that are being made ahead of the one that is written."""
+
+SAME_LEVELS = 2
+"""A stored map was made from the code if it is nowhere further than so many of 255 levels from the one that
+the code gives now: another machine may round sums otherwise, and a map of the encoder's is further off."""
+
+Coordinates = Mapping[int, NDArray[np.float32]]
+"""By interest id: where its direction lies on the axes of the codebook, float32 [K]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandReport:
+    """What an expansion did.
+
+    Attributes:
+        interests: those that were expanded, in the order given.
+        filled: maps that were made and stored.
+        present: maps that were stored already.
+        uncoded: images that lack a map and have no code; the next indexing pass makes both.
+        unavailable: images that were to be encoded again, no file of which is there as it was indexed.
+        skipped: files that were to be encoded again and could not be read, each with its reason.
+        seconds: duration.
+    """
+
+    interests: tuple[Interest, ...]
+    filled: int = 0
+    present: int = 0
+    uncoded: int = 0
+    unavailable: int = 0
+    skipped: tuple[Skipped, ...] = ()
+    seconds: float = 0.0
+
+
+def expand_interest(
+    catalogue: Catalogue,
+    phrases: Sequence[str],
+    *,
+    exact: bool = False,
+    device: str = "auto",
+    encoder: DenseEncoder | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> ExpandReport:
+    """Store the maps of interests for every image that has a code. Interests that are new are added.
+
+    Interrupt it at any time: maps that are stored are not made again. No image goes through the encoder,
+    unless `exact` is on; it is loaded only for a phrase whose direction is not known yet.
+
+    Args:
+        catalogue: open to write.
+        phrases: of the interests. One that the catalogue holds keeps its weight.
+        exact: encode again, from their files, the images that lack a map or whose map was made from the code.
+        device: where the encoder runs, if it is needed.
+        encoder: an encoder that is loaded already.
+        on_progress: called after each commit; counts images, and files with `exact`.
+
+    Raises:
+        InvalidPhraseError: a phrase cannot name an interest; none is added.
+        CatalogueError: the codebook is lost or damaged, or there are images but no codes at all.
+        ReadOnlyError, FingerprintMismatchError, EncoderError, StoreFullError: as their names say.
+    """
+    started = time.monotonic()
+    catalogue.require_writable("expand an interest")
+    interests = _interests(catalogue, phrases)
+    keys = list(catalogue.store.keys())
+    if not keys:
+        return ExpandReport(interests, seconds=time.monotonic() - started)
+    coordinates, encoder = _coordinates(catalogue, interests, encoder, device, needed=not exact)
+    if exact:
+        again = _inexact(catalogue.store, frozenset(i.id for i in interests), coordinates, keys)
+        made, skipped = encode_again(
+            catalogue, again, encoder=encoder, device=device, on_progress=on_progress
+        )
+        report = ExpandReport(
+            interests,
+            filled=sum(len(again[key]) for key in made),
+            present=len(interests) * len(keys) - sum(map(len, again.values())),
+            unavailable=len(again) - len(made) - len(skipped),
+            skipped=skipped,
+        )
+    else:
+        report = _decode(catalogue, interests, coordinates, keys, on_progress)
+    refresh_distributions(catalogue)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _interests(catalogue: Catalogue, phrases: Sequence[str]) -> tuple[Interest, ...]:
+    """The interests of `phrases`, each once; those that are new are added."""
+    normal = dict.fromkeys(normalise_phrase(phrase) for phrase in phrases)  # all are looked at first
+    return tuple(catalogue.registry.find_interest(p) or catalogue.add_interest(p) for p in normal)
+
+
+def _coordinates(
+    catalogue: Catalogue,
+    interests: Sequence[Interest],
+    encoder: DenseEncoder | None,
+    device: str,
+    needed: bool,
+) -> tuple[Coordinates, DenseEncoder | None]:
+    """Coordinates of `interests`, and the encoder, if it had to be loaded; none without a codebook.
+
+    Raises:
+        CatalogueError: there is no sound codebook, and it is `needed`.
+    """
+    try:
+        codebook = catalogue.codebook()
+    except CatalogueError:
+        if needed:
+            raise
+        return {}, encoder
+    vectors = catalogue.registry.vectors(catalogue.settings.fingerprint)
+    if any(interest.id not in vectors for interest in interests):
+        encoder = encoder or load_encoder(catalogue.settings.encoder, device)
+        adopt_encoder(catalogue, encoder)
+        vectors = ensure_vectors(catalogue, encoder, [interest.id for interest in interests])
+    directions = np.stack([vectors[interest.id].direction for interest in interests])
+    rows = codebook.coordinates(directions)
+    return {interest.id: row for interest, row in zip(interests, rows, strict=True)}, encoder
+
+
+def _decode(
+    catalogue: Catalogue,
+    interests: tuple[Interest, ...],
+    coordinates: Coordinates,
+    keys: Sequence[ImageKey],
+    on_progress: Callable[[Progress], None],
+) -> ExpandReport:
+    """Make the maps that are lacking from codes, and store them, a chunk of images after the other."""
+    store = catalogue.store
+    filled = present = uncoded = done = 0
+    on_progress(Progress(0, len(keys), 0))
+    with thread_pool() as pool, threadpool_limits(1, user_api="blas"):
+        chunks = (keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK))
+        for chunk in bounded_map(pool, lambda chunk: _decoded(store, coordinates, chunk), chunks, WINDOW):
+            store.write(chunk.records)
+            filled += sum(len(record.maps) for record in chunk.records)
+            present += chunk.present
+            uncoded += chunk.uncoded
+            done += chunk.images
+            on_progress(Progress(done, len(keys), uncoded))
+    return ExpandReport(interests, filled, present, uncoded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Records of the maps made for some images, how many maps they had, and how many have no code."""
+
+    images: int
+    records: list[TextureRecord]
+    present: int
+    uncoded: int
+
+
+def _decoded(store: TextureStore, coordinates: Coordinates, keys: Sequence[ImageKey]) -> _Chunk:
+    """Maps that the images `keys` lack, from their codes."""
+    held = {key: store.held(key) for key in keys}
+    # To one that has lost its base, nothing can be added.
+    lacking = {
+        key: [i for i in coordinates if there is None or i not in there] for key, there in held.items()
+    }
+    codes = dict(store.codes(key for key, there in held.items() if there is not None and lacking[key]))
+    maps = {
+        key: code_maps(code, np.stack([coordinates[i] for i in lacking[key]])) for key, code in codes.items()
+    }
+    if maps:
+        planes = quantise(np.concatenate(list(maps.values())))
+    records = []
+    start = 0
+    for key in maps:
+        places = enumerate(lacking[key], start)
+        records.append(TextureRecord(key, maps={i: single(planes, place) for place, i in places}))
+        start += len(lacking[key])
+    uncoded = sum(bool(wanted) and key not in codes for key, wanted in lacking.items())
+    return _Chunk(len(keys), records, sum(len(coordinates) - len(w) for w in lacking.values()), uncoded)
+
+
+def _inexact(
+    store: TextureStore, ids: frozenset[int], coordinates: Coordinates, keys: Sequence[ImageKey]
+) -> dict[ImageKey, frozenset[int]]:
+    """Images that lack a map of `ids`, or have one that was made from the code, with these interests."""
+    wanted = {key: ids - _exact(store, coordinates, key, ids) for key in keys}
+    return {key: lacking for key, lacking in wanted.items() if lacking}
+
+
+def _exact(
+    store: TextureStore, coordinates: Coordinates, key: ImageKey, ids: frozenset[int]
+) -> frozenset[int]:
+    """Those of `ids` whose map in an image is held, and is not the one that its code gives."""
+    held = ids & (store.held(key) or frozenset())
+    code = dict(store.codes([key])).get(key)
+    if not held or not coordinates or code is None:
+        return held
+    stored = store.read(key, held).maps
+    made = code_maps(code, np.stack([coordinates[i] for i in stored]))
+    return frozenset(i for i, plane in zip(stored, made, strict=True) if not _stands_for(stored[i], plane))
+
+
+def _stands_for(planes: Planes, made: NDArray[np.float32]) -> bool:
+    """Whether a stored map is `made`, but for rounding."""
+    step = (planes.high[0] - planes.low[0]) / np.float32(LEVELS)
+    return bool(np.abs(dequantise(planes)[0] - made).max() <= SAME_LEVELS * step)

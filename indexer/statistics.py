@@ -1,0 +1,98 @@
+"""Figures of an interest over the whole corpus, made from its stored maps: no encoder is needed.
+
+A distribution is made again from the store when it is due, and nothing is counted along with the writes: so
+an image that is written twice, or taken away, or a process that is killed, cannot leave it wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.distribution import Distribution
+from ..catalogue.errors import TexcatError
+from ..catalogue.quantise import dequantise
+from ..catalogue.store import GROUP, TextureStore, stack
+from ..catalogue.types import ImageKey, Planes
+
+SAMPLE_IMAGES = 2_000
+"""Images that a distribution is made from: its percentiles are right to about 0.003 at 0.95 (design/0005)."""
+
+GROWTH = 0.1
+"""A distribution is due again when the corpus, or its part in the sample, has changed by more than this."""
+
+_log = logging.getLogger(__name__)
+
+
+def refresh_distributions(catalogue: Catalogue) -> dict[int, Distribution]:
+    """Bring the distributions of all interests up to date, and return them by interest id.
+
+    An interest whose map no image of the sample holds has none. The sample is the first `SAMPLE_IMAGES` that
+    the store names; it names them by their digests, so that they are a random choice. Records that are
+    damaged are left out, with a warning.
+
+    Raises:
+        ReadOnlyError: the catalogue is open to read.
+        StoreFullError: the disk has no room.
+    """
+    catalogue.require_writable("measure how the maps of interests are distributed")
+    fingerprint = catalogue.settings.fingerprint
+    known = catalogue.registry.distributions(fingerprint)
+    every = catalogue.store.keys()
+    sample = list(islice(every, SAMPLE_IMAGES))
+    corpus = len(sample) + sum(1 for _ in every)
+    due = [i.id for i in catalogue.interests() if _is_due(known.get(i.id), len(sample), corpus)]
+    made: dict[int, Distribution] = {}
+    for start in range(0, len(due), GROUP):
+        for interest, maps in _maps(catalogue.store, sample, due[start : start + GROUP]).items():
+            made[interest] = Distribution.of(dequantise(stack(maps)), corpus)
+    catalogue.registry.put_distributions(fingerprint, made)
+    return {**known, **made}
+
+
+def interest_scores(store: TextureStore, interest: int) -> tuple[list[ImageKey], NDArray[np.float32]]:
+    """Mean of an interest's map in every image that holds it: N keys, and float32 [N] on the encoder's scale.
+
+    Raises:
+        RecordCorruptError, FingerprintMismatchError: as `TextureStore.scan`.
+    """
+    keys: list[ImageKey] = []
+    sums: list[int] = []
+    ranges: list[NDArray[np.float32]] = []
+    cells = 1
+    for key, planes in store.scan(interest):
+        keys.append(key)
+        cells = planes.values.size
+        sums.append(sum(planes.values.tobytes()))  # of 256 bytes: three times as fast as numpy's
+        ranges += planes.low, planes.high
+    low, high = np.array(ranges, np.float64).reshape(-1, 2).T
+    means = low + (high - low) * np.array(sums, np.float64) / (255 * cells)
+    return keys, means.astype(np.float32)
+
+
+def _is_due(known: Distribution | None, sample: int, corpus: int) -> bool:
+    if known is None:
+        return True
+    # An interest that not every image had a map of when it was measured has more in the sample now.
+    return known.images < (1 - GROWTH) * sample or abs(corpus - known.corpus) > GROWTH * known.corpus
+
+
+def _maps(
+    store: TextureStore, sample: Sequence[ImageKey], interests: Sequence[int]
+) -> dict[int, list[Planes]]:
+    """Maps of `interests` in the images of `sample`, as far as they are held."""
+    found: dict[int, list[Planes]] = {}
+    for key in sample:
+        try:
+            record = store.read(key, interests)
+        except TexcatError as error:
+            _log.warning("%s", error)
+            continue
+        for interest, planes in record.maps.items():
+            found.setdefault(interest, []).append(planes)
+    return found
