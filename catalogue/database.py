@@ -95,8 +95,9 @@ class Database:
         """Open a database that holds the tables; tables of an older version are brought up to date.
 
         Raises:
-            RegistryError: the database cannot be read, or holds no registry.
-            FormatVersionError: a newer version made the tables, or an older one and `read_only`.
+            RegistryError: the database cannot be read, holds no registry, or is of an older version and
+                `read_only`.
+            FormatVersionError: a newer version made the tables.
         """
         database = cls(url, read_only=read_only, make=False)
         with database._closed_on_error():
@@ -104,8 +105,14 @@ class Database:
                 found = _revision(connection)
             if found is None:
                 raise RegistryError(database.url, "holds no registry; `texcat init` makes a catalogue")
-            if found not in migrations.REVISIONS or (read_only and found != migrations.HEAD):
+            if found not in migrations.REVISIONS:
                 raise FormatVersionError(f"registry {database.url}", found, migrations.HEAD)
+            if found != migrations.HEAD and read_only:
+                raise RegistryError(
+                    database.url,
+                    f"has format {found}; any command that writes to its catalogue, such as `texcat index`, "
+                    f"brings it to format {migrations.HEAD}",
+                )
             if found != migrations.HEAD:
                 with database.writing("bring the registry up to date") as connection:
                     migrations.upgrade(connection)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, Row, bindparam, case, delete, exists, func, select, update
+from sqlalchemy import Connection, bindparam, case, delete, exists, select, update
 
 from . import tables
 from .catalogue import REGISTRY_NAME, Catalogue
@@ -34,6 +34,8 @@ MAX_OBSERVATIONS = 100_000
 """How many questions the log keeps: at a hundred a day, those of nearly three years."""
 
 _CHUNK = 1_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Observation:
     id: int = 0
 
     def amounts(self) -> dict[str, float]:
-        """How much it counts for each phrase, in [0, 1]: 1 if named, else weight in the blend x confidence."""
+        """What it counts for each phrase, in [0, 1]: 1 if named, else weight in the blend x confidence."""
         return {m.phrase: 1.0 if m.named else m.weight * self.confidence for m in self.mentions}
 
 
@@ -260,7 +262,7 @@ class Memory:
         """
         with self._erasing("forget what was asked") as connection:
             connection.execute(delete(tables.feedback))
-            forgotten = _forget_observations(connection, tables.observations.c.id > 0)
+            forgotten = connection.execute(delete(tables.observations)).rowcount
             _drop_phrases(connection, connection.scalars(select(tables.phrases.c.id)).all())
             connection.execute(delete(tables.questions))
         self._clean()
@@ -293,7 +295,9 @@ class Memory:
         return len(touched)
 
     def forget_between(self, since: float, until: float) -> int:
-        """Erase what was asked and said from `since` to before `until`, in seconds since 1970; how many questions.
+        """Erase what was asked, and feedback, from `since` to before `until`; how many questions.
+
+        Both are in seconds since 1970.
 
         Raises:
             UsageError: `since` is not before `until`.
@@ -333,7 +337,7 @@ class Memory:
 class _Events:
     """Events that count for phrases, in ascending order of time."""
 
-    def __init__(self, rows: Sequence[Row[Any]]) -> None:
+    def __init__(self, rows: Sequence[Any]) -> None:
         phrases, times, amounts = zip(*rows, strict=True) if rows else ((), (), ())
         self.phrases: tuple[str, ...] = phrases
         self.times = np.array(times, np.float64)
@@ -444,7 +448,7 @@ def _drop_phrases(connection: Connection, numbers: Sequence[int]) -> None:
         )
 
 
-def _chunks[T](values: Iterable[T]) -> Iterator[list[T]]:
+def _chunks(values: Iterable[T]) -> Iterator[list[T]]:
     remaining = iter(values)
     while chunk := list(islice(remaining, _CHUNK)):
         yield chunk

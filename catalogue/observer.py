@@ -17,7 +17,7 @@ from time import time
 from types import TracebackType
 from typing import Protocol, Self
 
-from .errors import TexcatError
+from .errors import TexcatError, UsageError
 from .memory import MAX_OBSERVATIONS, Memory, Mention, Observation
 from .types import Interest
 
@@ -94,9 +94,14 @@ class Observer:
             tier: how their maps were obtained.
             confidence: how well they answer it, in [0, 1].
             at: when it was asked, in seconds since 1970; now when None.
+
+        Raises:
+            UsageError: this is closed.
         """
         self._queue.append((question, matches, tier, confidence, time() if at is None else at))
         if self._idle:
+            if self._closing.is_set():
+                raise UsageError("this observer is closed, and records nothing any more")
             self._idle = False
             self._wake.set()
 
@@ -133,6 +138,7 @@ class Observer:
         self._closing.set()
         self._wake.set()
         self._thread.join()
+        self._idle = True
         try:
             self.flush()
         finally:

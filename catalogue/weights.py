@@ -55,7 +55,7 @@ class Use:
 
 
 def factor(amount: float, feedback: float) -> float:
-    """``2 ** (s / (10 + |s|))`` with ``s = amount + 5 * feedback``: within (1/2, 2), rising, and 1 at s = 0."""
+    """``2 ** (s / (10 + |s|))``, s = amount + 5 * feedback: in (1/2, 2), rising, and 1 where s = 0."""
     score = amount + _FEEDBACK * feedback
     return float(LIMIT ** (score / (_HALF_WAY + abs(score))))
 

@@ -80,8 +80,10 @@ class Assembler:
         matches: Matches,
         keep: float = 1.0,
         extra: Floats | None = None,
-    ) -> tuple[Floats, Floats, list[int]]:
-        """Texture float32 [C, 32, 32], relevance float32 [32, 32], and the places of matches without a map.
+    ) -> tuple[Floats, Floats, int]:
+        """Texture float32 [C, 32, 32], relevance float32 [32, 32], and how many matches have no map.
+
+        Which those are, `lacking` says.
 
         Args:
             base, maps: records, as `TextureStore.fetch` gives them for `Matches.parts`.
@@ -98,11 +100,10 @@ class Assembler:
             self._rows, self._flags, self._numbers, self._fixed, self._rows_up, self._columns_up,
             planes, relevance,
         )  # fmt: skip
-        places = _without_map(maps, matches) if lacking else []
-        return planes if self._all else planes[self._wanted], relevance, places
+        return planes if self._all else planes[self._wanted], relevance, lacking
 
 
-def _without_map(maps: Buffer, matches: Matches) -> list[int]:
+def lacking(maps: Buffer, matches: Matches) -> list[int]:
     """Places of the `matches` whose map is not in `maps` (see `Assembler.assemble`)."""
     held = [codec.decode(record)[0].tolist() for record in _records(maps)]
     wanted = zip(matches.which.tolist(), matches.slots.tolist(), strict=True)

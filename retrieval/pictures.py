@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import ImageDraw
 from PIL.Image import Image, Resampling, fromarray, new
 
+from ..catalogue.derived import presence
 from ..catalogue.errors import UsageError
 from .allocation import Allocation
 from .drawing import (
@@ -52,25 +53,25 @@ DROPPED_BRIGHTNESS = 0.3
 _Weights = NDArray[np.float64]
 
 
-def heat(plane: NDArray[np.float32], size: tuple[int, int]) -> Image:
+def heat(plane: NDArray[np.float32], size: tuple[int, int], span: tuple[float, float] | None = None) -> Image:
     """`plane` [rows, columns] in colour, enlarged to `size` (width, height) without steps.
 
-    Colours run from the plane's minimum to its maximum, so they order the places of one image and do not
-    compare images; a constant plane is dark.
+    Colours run over `span`, the same in every image. When it is None, they run from the plane's minimum to
+    its maximum, so they order the places of one image and do not compare images; a constant plane is dark.
 
     Raises:
         UsageError: `plane` has not two dimensions, or values that are not finite.
     """
-    return fromarray(_colours(_unit(plane, size)))
+    return fromarray(_colours(_unit(plane, size, span)))
 
 
-def overlay(photo: Image, plane: NDArray[np.float32]) -> Image:
-    """`photo` in grey under the heat of `plane`, which is more opaque where it is higher.
+def overlay(photo: Image, plane: NDArray[np.float32], span: tuple[float, float] | None = None) -> Image:
+    """`photo` in grey under the heat of `plane` over `span`, more opaque where it is higher.
 
     Raises:
         UsageError: as `heat`.
     """
-    unit = _unit(plane, photo.size)
+    unit = _unit(plane, photo.size, span)
     grey = np.asarray(photo.convert("L"), np.float64)[..., None]
     low, high = HEAT_OPACITY
     opacity = (low + (high - low) * unit)[..., None]
@@ -112,11 +113,20 @@ def side_by_side(photo: Image, hit: Lookup, allocation: Allocation, caption: str
 
 
 def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
-    """Photo | similarity, under `caption` and what was matched; the range of the similarity is told."""
+    """Photo | similarity, under `caption` and what was matched; what the colours stand for is told.
+
+    A calibrated similarity is shown by its presence, on one scale for all images.
+    """
     similarity = hit.channel("similarity")
     small = fit(photo.convert("RGB"), PANEL_WIDTHS[1], PANEL_HEIGHT)
-    name = f"similarity, from {similarity.min():.3g} (dark) to {similarity.max():.3g} (bright)"
-    return _row(caption, _summary(hit), [(small, "photo"), (overlay(small, similarity), name)])
+    if hit.matches.calibrated:
+        present = presence(similarity, calibrated=True).astype(np.float32)
+        heated = overlay(small, present, span=(0.0, 1.0))
+        name = f"presence, from 0 (dark) to 1 (bright): here at most {present.max():.2f}"
+    else:
+        heated = overlay(small, similarity)
+        name = f"similarity, from {similarity.min():.3g} (dark) to {similarity.max():.3g} (bright)"
+    return _row(caption, _summary(hit), [(small, "photo"), (heated, name)])
 
 
 def contact_sheet(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
@@ -173,11 +183,11 @@ def _summary(hit: Lookup) -> str:
     return "  ·  ".join([*parts, f"confidence {hit.confidence:.2f}", hit.tier])
 
 
-def _unit(plane: NDArray[np.float32], size: tuple[int, int]) -> _Weights:
-    """`plane` from 0 at its minimum to 1 at its maximum, bilinearly at `size`: [height, width]."""
+def _unit(plane: NDArray[np.float32], size: tuple[int, int], span: tuple[float, float] | None) -> _Weights:
+    """`plane` from 0 to 1 over `span`, or its own range, bilinearly at `size`: [height, width]."""
     if plane.ndim != 2 or not np.isfinite(plane).all():
         raise UsageError(f"a plane is [rows, columns] and finite, got shape {plane.shape}")
-    low, high = float(plane.min()), float(plane.max())
+    low, high = span or (float(plane.min()), float(plane.max()))
     spread = high - low
     scaled = (plane - low) / spread if spread > 0 else np.zeros_like(plane)
     large = fromarray(scaled.astype(np.float32)).resize(size, Resampling.BILINEAR)

@@ -23,7 +23,7 @@ from .allocation import ALLOCATORS, Allocation
 from .blending import blend, own_share
 from .computing import Computer
 from .decoding import Decoder
-from .kernels import Assembler, side_of_maps
+from .kernels import Assembler, lacking, side_of_maps
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
 from .types import Lookup, Match, Matches, Tier, Timings
@@ -151,9 +151,9 @@ class Retriever:
             made, maps_tier = self._make(source, found, found.calibrated)
             assembler = self._assembler(maps, made)
         assert assembler is not None
-        textures, scores, lacking = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
-        if lacking and made is None:
-            made, maps_tier = self._make(source, [found[place] for place in lacking], found.calibrated)
+        textures, scores, count = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
+        if count and made is None:
+            made, maps_tier = self._make(source, _lacking(maps, found), found.calibrated)
             textures, scores, _ = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
         return Lookup(
             key=source.key,
@@ -176,11 +176,11 @@ class Retriever:
         if assembler is None:
             return None
 
-        def assemble(base: Buffer, maps: Buffer) -> Lookup | tuple[bytes, bytes, list[int]]:
+        def assemble(base: Buffer, maps: Buffer) -> Lookup | tuple[bytes, bytes]:
             read = perf_counter()
-            textures, scores, lacking = assembler.assemble(base, maps, found)
-            if lacking:
-                return bytes(base), bytes(maps), lacking
+            textures, scores, count = assembler.assemble(base, maps, found)
+            if count:
+                return _kept(base, maps)
             timings = Timings(matching, read - started, perf_counter() - read)
             return Lookup(
                 key, textures, self._names, found, Tier.STORED, confidence, 0.0, False, scores, timings
@@ -192,8 +192,8 @@ class Retriever:
             return None
         if isinstance(hit, Lookup):
             return hit
-        base, maps, lacking = hit
-        decoded = self._decode(key, [found[place] for place in lacking], found.calibrated)
+        base, maps = hit
+        decoded = self._decode(key, _lacking(maps, found), found.calibrated)
         if decoded is None:
             return None
         read = perf_counter()
@@ -391,6 +391,10 @@ def _mix(made: Plane | None, own: Plane | None, share: float) -> Plane | None:
     if made is None:
         return np.asarray(share * own, np.float32)
     return np.asarray((1 - share) * made + share * own, np.float32)
+
+
+def _lacking(maps: bytes, found: Matches) -> list[Match]:
+    return [found[place] for place in lacking(maps, found)]
 
 
 def _kept(base: Buffer, maps: Buffer) -> tuple[bytes, bytes]:

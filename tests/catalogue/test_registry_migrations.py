@@ -92,9 +92,9 @@ def test_an_older_registry_opened_to_read_is_refused(empty_url: str, engine: Eng
     Registry.create(empty_url).close()
     with engine.begin() as connection:
         command.downgrade(migrations.config(connection), "base")
-    with pytest.raises(FormatVersionError) as caught:
+    told = f"has format base; any command .* brings it to format {migrations.HEAD}"
+    with pytest.raises(RegistryError, match=told):
         Registry.open(empty_url, read_only=True)
-    assert (caught.value.found, caught.value.expected) == ("base", migrations.HEAD)
 
 
 @pytest.mark.parametrize("read_only", [False, True])

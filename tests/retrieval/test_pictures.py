@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from texcat.catalogue import ImageKey, Interest, UsageError
-from texcat.retrieval import Allocation, Lookup, Match, Tier, Timings, TopKAllocator
+from texcat.catalogue.distribution import Distribution
+from texcat.retrieval import Allocation, Lookup, Match, Matches, Tier, Timings, TopKAllocator
 from texcat.retrieval.pictures import (
     INFERNO,
     PANEL_HEIGHT,
@@ -38,12 +39,12 @@ def photo(width: int, height: int) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-def hit(plane: np.ndarray = PEAK) -> Lookup:
+def hit(plane: np.ndarray = PEAK, distribution: Distribution | None = None) -> Lookup:
     return Lookup(
         key=ImageKey(bytes(16)),
         textures=plane[None],
         channels=("similarity",),
-        matches=(Match(Interest(1, "a red bike"), 0.8, 1.0),),
+        matches=Matches([Match(Interest(1, "a red bike"), 0.8, 1.0, distribution)]),
         tier=Tier.STORED,
         confidence=0.9,
         own_share=0.0,
@@ -157,3 +158,16 @@ def test_a_contact_sheet_holds_every_panel() -> None:
     pixels = np.asarray(sheet).reshape(-1, 3)
     for colour in (colour for column in colours for colour in column):
         assert (pixels == colour).all(axis=1).sum() > 1000
+
+
+def test_a_calibrated_similarity_is_drawn_on_one_scale_for_all_images() -> None:
+    """A photo without the interest stays dark, where its own range would give it a bright peak."""
+    known = Distribution.of(RAMP[None], 1)
+    drawn = [
+        captioned_overlay(Image.new("RGB", (320, 160), "grey"), hit(scale * PEAK, known), "bike")
+        for scale in (0.6, np.float32(50))
+    ]
+    # Bright colours of the scale are yellow; the photo, the paper and the dark end are not.
+    faint, strong = (np.asarray(each, np.float64)[..., [0, 2]] @ (1, -1) for each in drawn)
+    assert faint.max() < 60
+    assert strong.max() > 120
