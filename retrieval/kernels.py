@@ -87,7 +87,7 @@ class Assembler:
 
         Args:
             base, maps: records, as `TextureStore.fetch` gives them for `Matches.parts`.
-            matches: whose maps are summed, or the strengths of these (see `blending.blend_maps`).
+            matches: whose maps are summed, or the strengths of these (see `blending.blend`).
             keep: what that sum is multiplied with.
             extra: what is added to it, float32 [side, side], on the same scale.
         """
