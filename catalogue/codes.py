@@ -18,12 +18,12 @@ Blocks of zeros at the end are left out. zstd's Huffman codes do the rest.
     2       2         side of the map
     4       2         K, number of coordinates
     6       2         rank
-    8       2         blocks of a byte a number
-    10      2         pairs of blocks of four bits a number
-    12      2         bytes of the first zstd frame
-    14      4         step: float32
-    18      2 + 2 r   scale of each row, in steps: float16
-    20+2r   ...       zstd frame of the first kind of blocks, then that of the second
+    8       4         blocks of a byte a number
+    12      4         pairs of blocks of four bits a number
+    16      4         bytes of the first zstd frame
+    20      4         step: float32
+    24      2 + 2 r   scale of each row, in steps: float16; r is the rank
+    26+2r   ...       zstd frame of the first kind of blocks, then that of the second
 
 All numbers are little-endian and, but for those that are called otherwise, unsigned.
 """
@@ -54,7 +54,7 @@ MOST_FREQUENCIES = 16
 """More of them, a side, cost more time than the detail is worth."""
 
 _VERSION = 1
-_HEADER = struct.Struct("<BB6Hf")
+_HEADER = struct.Struct("<2B3H3If")
 _BLOCK = 32
 _NARROW = 7
 """Largest number that four bits hold."""
@@ -259,18 +259,18 @@ def _damaged(expected: str, actual: object) -> RecordCorruptError:
 def _order(rows: int, left: int, right: int) -> NDArray[np.intp]:
     """Places of the blocks of a table, from those with large numbers to those with small ones.
 
-    Of a block in row i, the b-th of B (each block of U counts as the first one), numbers are of the size
-    ``(i + 2)^-1.3 / (b + 1.5)``. It was fitted to photos, once; another encoder's numbers are packed less
-    tightly, and just as right.
+    In row i, the b-th block of B (and each of U, as the first one) has numbers of about the size
+    ``(i + 2)^-1.5 / (b + 1.5)``. That was fitted to photos, once; another encoder's numbers are packed less
+    tightly, and just as right. It is computed in whole numbers: every machine must find the same order.
 
     Args:
         rows: of the table.
         left: its columns that hold U.
         right: its columns that hold B.
     """
-    column = np.concatenate([np.zeros(left // _BLOCK), np.arange(right // _BLOCK)]) + 1.5
-    size = (np.arange(rows)[:, None] + 2.0) ** -1.3 / column
-    order: NDArray[np.intp] = np.argsort(-size, axis=None, kind="stable")
+    column = np.concatenate([np.zeros(left // _BLOCK, np.int64), np.arange(right // _BLOCK)])
+    squared = (np.arange(rows)[:, None] + 2) ** 3 * (2 * column + 3) ** 2
+    order: NDArray[np.intp] = np.argsort(squared, axis=None, kind="stable")
     order.setflags(write=False)
     return order
 
@@ -292,7 +292,7 @@ def cosines(side: int, frequencies: int) -> Floats:
     angle = np.pi * np.arange(frequencies)[:, None] * (np.arange(side) + 0.5) / side
     basis = np.sqrt(2 / side) * np.cos(angle)
     basis[0] = math.sqrt(1 / side)
-    frozen = basis.astype(np.float32)
+    frozen: Floats = basis.astype(np.float32)
     frozen.setflags(write=False)
     return frozen
 

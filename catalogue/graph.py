@@ -3,7 +3,9 @@
 Nodes are phrases: interests, phrases that were asked about but are no interests, and candidates of a
 vocabulary. Two phrases are tied in up to three ways, each with a strength in (0, 1]:
 
-- *meaning*: their text embeddings are near: the confidence with which one would answer for the other;
+- *meaning*: their text embeddings are near: the confidence with which one would answer for the other. A
+  phrase is tied to the ten nearest, and an interest or a phrase that was asked about to the ten nearest of
+  those, too;
 - *sight*: they show in the same images: the correlation of the interests' scores over the corpus;
 - *use*: they are asked about together. In each session of questions two phrases count once, when both have
   come up, with the product of what the questions counted for them (`Observation.amounts`). With the decayed
@@ -21,9 +23,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import MappingProxyType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import networkx as nx
 
@@ -42,11 +44,14 @@ SESSION_PHRASES = 50
 SAME = 0.95
 """Phrases whose tie of meaning is as strong as this are one thing in other words: no use suggesting it."""
 
+REASONS = 5
+"""So many reasons are given for a suggestion."""
+
 _HALF_TIED = 2.0
 _STEP = 0.01  # of a half-life: use is weighed anew when as much has passed
 _FADED = 0.01  # a c below this is no tie,
 _GONE = 1e-4  # and one below this is not counted on
-_SOURCES = 256  # the most used phrases, from which suggestions come: they hold nearly all of the use
+_SOURCES = 128  # the most used phrases, from which suggestions come: they hold nearly all of the use
 _MOVES_ON = 0.5
 _CHANGED = 0.05
 
@@ -119,7 +124,7 @@ class Suggestion:
         standing: what it is.
         expected: questions about it, as recent ones would have it; for comparison, not as a forecast.
         asked: how much of that is from questions which named it.
-        reasons: ties that bring the rest, the most productive first.
+        reasons: ties that bring the rest, those that bring most first; at most `REASONS`.
     """
 
     phrase: str
@@ -150,6 +155,7 @@ class InterestGraph:
         self.now = now
         self._half_life = check_half_life(half_life)
         self._graph: nx.Graph[str] = nx.Graph()
+        self._interests: dict[str, float] = {}  # the user's own weights
         self._sums: dict[str, float] = {}  # of the strengths of each phrase's ties
         self._explored: set[str] = set()
         self._used: dict[str, float] = {}  # log2 of the decayed sum, as if decay had begun in 1970
@@ -157,6 +163,7 @@ class InterestGraph:
         self._session: dict[str, float] = {}
         self._last = -math.inf
         self._read = 0
+        self._tied = 0
         self._found: list[tuple[str, ...]] | None = None
         self._changes = 0
 
@@ -183,10 +190,13 @@ class InterestGraph:
         """
         graph = cls(now, half_life)
         graph.put_nodes(memory.nodes())
-        relations = Relations(memory.database, settings.fingerprint).all()
-        graph.put_relations(relations, settings.match_low, settings.match_high)
         for observation in memory.observations():
-            graph.observe(observation, latest=now)
+            graph._take(observation, now)
+        kept = Relations(memory.database, settings.fingerprint)
+        for relations in (kept.all(), kept.among(graph._explored)):
+            graph.put_relations(relations, settings.match_low, settings.match_high)
+        for pair in graph._together:
+            graph._weigh(pair)
         return graph
 
     def follow(self, memory: Memory, now: float) -> None:
@@ -203,8 +213,12 @@ class InterestGraph:
     def put_nodes(self, nodes: Iterable[Node]) -> None:
         """Add phrases, and let those that are there have a new standing."""
         for node in nodes:
-            self._graph.add_node(node.phrase, weight=node.weight, candidate=node.candidate)
+            self._graph.add_node(node.phrase)
             self._sums.setdefault(node.phrase, 0.0)
+            if node.weight is None:
+                self._interests.pop(node.phrase, None)
+            else:
+                self._interests[node.phrase] = node.weight
             explored = node.weight is not None or node.phrase in self._used or not node.candidate
             if explored != (node.phrase in self._explored):
                 self._changes += 1
@@ -233,31 +247,10 @@ class InterestGraph:
             latest: a time after this counts as this.
         """
         time = min(observation.time, latest)
-        self._read = max(self._read, observation.id)
         if time > self.now + _STEP * self._half_life:
             self.move(time)
-        if abs(time - self._last) >= SESSION_GAP:
-            self._session = {}
-        self._last = time
-        halvings = time / self._half_life
-        for phrase, amount in observation.amounts().items():
-            if amount <= 0:
-                continue
-            if phrase not in self._graph:
-                self._graph.add_node(phrase, weight=None, candidate=False)
-                self._sums[phrase] = 0.0
-            if phrase not in self._explored:
-                self._explored.add(phrase)
-                self._changes += 1
-            _count(self._used, phrase, math.log2(amount) + halvings)
-            if phrase not in self._session:
-                for other, others in self._session.items():
-                    pair = (phrase, other) if phrase < other else (other, phrase)
-                    _count(self._together, pair, math.log2(amount * others) + halvings)
-                    self._weigh(pair)
-                self._session[phrase] = amount
-                if len(self._session) > SESSION_PHRASES:
-                    del self._session[next(iter(self._session))]
+        for pair in self._take(observation, time):
+            self._weigh(pair)
 
     def move(self, now: float) -> None:
         """Weigh use as it is at `now`, in seconds since 1970, unless that is earlier than `self.now`."""
@@ -273,7 +266,7 @@ class InterestGraph:
 
     def ties(self) -> int:
         """How many ties there are."""
-        return sum(len(edge["ties"]) for *_, edge in self._graph.edges(data=True))
+        return self._tied
 
     def use(self, phrase: str) -> float:
         """Questions about `phrase`, decayed; >= 0.
@@ -291,7 +284,7 @@ class InterestGraph:
             UsageError: it is no node.
         """
         self._require(phrase)
-        if self._graph.nodes[phrase]["weight"] is not None:
+        if phrase in self._interests:
             return Standing.INTEREST
         return Standing.SEEN if phrase in self._explored else Standing.CANDIDATE
 
@@ -303,7 +296,7 @@ class InterestGraph:
         """
         self._require(phrase)
         nearest = heapq.nsmallest(
-            n, self._graph.adj[phrase].items(), key=lambda item: (-item[1]["strength"], item[0])
+            n, self._ties_of(phrase).items(), key=lambda item: (-item[1]["strength"], item[0])
         )
         return [
             Neighbour(other, self.standing(other), edge["strength"], MappingProxyType(dict(edge["ties"])))
@@ -336,9 +329,9 @@ class InterestGraph:
         except nx.NetworkXNoPath:
             around = [len(nx.node_connected_component(self._graph, phrase)) for phrase in (start, end)]
             raise UsageError(
-                f"nothing leads from {start!r} to {end!r}: {around[0]} phrases hang together around the first "
-                f"and {around[1]} around the second; ask about both in one session, or add an interest that "
-                "lies between them"
+                f"nothing leads from {start!r} to {end!r}: {around[0]} phrases hang together around the "
+                f"first and {around[1]} around the second; ask about both in one session, or add an interest "
+                "that lies between them"
             ) from None
         return [self._step(a, b) for a, b in pairwise(phrases)]
 
@@ -348,7 +341,7 @@ class InterestGraph:
         By modularity, over the strengths (Louvain: Blondel et al., 2008). Made when it is asked for, and
         again when more than 5% of the ties and phrases have changed; one that is alone is its own community.
         """
-        if self._found is None or self._changes > _CHANGED * (len(self._explored) + self._graph.size()):
+        if self._found is None or self._changes > _CHANGED * (len(self._explored) + self._tied):
             self._found = self._communities()
             self._changes = 0
         return list(self._found)
@@ -361,27 +354,21 @@ class InterestGraph:
         ``expected(x) = use(x) + 1/2 sum over tied y of u(y) strength(x, y) / strengths(y)``, where
         ``strengths(y)`` is the sum over all ties of y, and ``u(y)`` its use, plus the user's own weight if it
         is an interest, so that a catalogue that was never asked has suggestions too. The sum runs over the
-        256 phrases with the greatest u. A phrase that is the `SAME` as an interest, or as one that is
+        128 phrases with the greatest u. A phrase that is the `SAME` as an interest, or as one that is
         suggested before it, is left out.
         """
         sources = self._sources()
-        expected: dict[str, float] = {}
+        expected = {phrase: self._amount(level) for phrase, level in self._used.items()}
         for source, moving in sources.items():
-            for phrase, edge in self._graph.adj[source].items():
+            for phrase, edge in self._ties_of(source).items():
                 expected[phrase] = expected.get(phrase, 0.0) + moving * edge["strength"]
-        for phrase in self._explored:
-            if phrase in self._used:
-                expected[phrase] = expected.get(phrase, 0.0) + self._use(phrase)
-        interest = self._graph.nodes
-        ranked = [
-            (-value, phrase) for phrase, value in expected.items() if interest[phrase]["weight"] is None
-        ]
+        ranked = [(-value, phrase) for phrase, value in expected.items() if phrase not in self._interests]
         heapq.heapify(ranked)
         chosen: list[Suggestion] = []
         while ranked and len(chosen) < n:
             value, phrase = heapq.heappop(ranked)
             if not self._is_said(phrase, {suggestion.phrase for suggestion in chosen}):
-                reasons = tuple(self._reasons(phrase, sources))
+                reasons = tuple(islice(self._reasons(phrase, sources), REASONS))
                 chosen.append(Suggestion(phrase, self.standing(phrase), -value, self._use(phrase), reasons))
         return chosen
 
@@ -390,21 +377,49 @@ class InterestGraph:
 
         In the order of what they add to the expected use of that phrase (`suggest`).
         """
-        interests = self._graph.nodes
         leading = (
             (-moving * edge["strength"], source, phrase)
             for source, moving in self._sources().items()
-            if interests[source]["weight"] is not None
-            for phrase, edge in self._graph.adj[source].items()
+            if source in self._interests
+            for phrase, edge in self._ties_of(source).items()
             if phrase not in self._explored
         )
         return [self._step(source, phrase) for _, source, phrase in heapq.nsmallest(n, leading)]
+
+    def _take(self, observation: Observation, latest: float) -> list[tuple[str, str]]:
+        """Count a question, and return the pairs whose tie of use has to be weighed anew."""
+        time = min(observation.time, latest)
+        self._read = max(self._read, observation.id)
+        if abs(time - self._last) >= SESSION_GAP:
+            self._session = {}
+        self._last = time
+        halvings = time / self._half_life
+        changed = []
+        for phrase, amount in observation.amounts().items():
+            if amount <= 0:
+                continue
+            if phrase not in self._graph:
+                self._graph.add_node(phrase)
+                self._sums[phrase] = 0.0
+            if phrase not in self._explored:
+                self._explored.add(phrase)
+                self._changes += 1
+            _count(self._used, phrase, math.log2(amount) + halvings)
+            if phrase not in self._session:
+                for other, others in self._session.items():
+                    pair = (phrase, other) if phrase < other else (other, phrase)
+                    _count(self._together, pair, math.log2(amount) + math.log2(others) + halvings)
+                    changed.append(pair)
+                self._session[phrase] = amount
+                if len(self._session) > SESSION_PHRASES:
+                    del self._session[next(iter(self._session))]
+        return changed
 
     def _sources(self) -> dict[str, float]:
         """What each of the most used phrases sends along its ties, for each unit of their strength."""
         used = []
         for phrase in self._explored:
-            amount = self._use(phrase) + (self._graph.nodes[phrase]["weight"] or 0.0)
+            amount = self._use(phrase) + self._interests.get(phrase, 0.0)
             if amount > 0 and self._sums[phrase] > 0:
                 used.append((-amount, phrase))
         return {
@@ -415,15 +430,14 @@ class InterestGraph:
     def _is_said(self, phrase: str, before: set[str]) -> bool:
         """Whether an interest, or one of the phrases `before`, is the same in other words."""
         return any(
-            edge["ties"].get(Kind.MEANING, 0.0) >= SAME
-            and (other in before or self._graph.nodes[other]["weight"] is not None)
-            for other, edge in self._graph.adj[phrase].items()
+            edge["ties"].get(Kind.MEANING, 0.0) >= SAME and (other in before or other in self._interests)
+            for other, edge in self._ties_of(phrase).items()
         )
 
     def _reasons(self, phrase: str, sources: Mapping[str, float]) -> Iterator[Step]:
         brought = [
             (-sources[other] * strength, other, kind, strength)
-            for other, edge in self._graph.adj[phrase].items()
+            for other, edge in self._ties_of(phrase).items()
             if other in sources
             for kind, strength in edge["ties"].items()
         ]
@@ -431,7 +445,7 @@ class InterestGraph:
             yield Step(other, phrase, kind, strength)
 
     def _step(self, start: str, end: str) -> Step:
-        ties: dict[Kind, float] = self._graph.edges[start, end]["ties"]
+        ties: dict[Kind, float] = self._ties_of(start)[end]["ties"]
         kind = max(ties, key=lambda kind: (ties[kind], kind))
         return Step(start, end, kind, ties[kind])
 
@@ -442,9 +456,9 @@ class InterestGraph:
         plain: nx.Graph[int] = nx.Graph()
         plain.add_nodes_from(range(len(phrases)))
         plain.add_weighted_edges_from(
-            (i, place[other], self._graph.edges[phrase, other]["strength"])
+            (i, place[other], self._ties_of(phrase)[other]["strength"])
             for i, phrase in enumerate(phrases)
-            for other in sorted(self._graph.adj[phrase])
+            for other in sorted(self._ties_of(phrase))
             if phrase < other and other in place
         )
         if plain.size() == 0:
@@ -455,6 +469,12 @@ class InterestGraph:
             for members in found
         ]
         return sorted(named, key=lambda members: (-len(members), members))
+
+    def _ties_of(self, phrase: str) -> dict[str, dict[str, Any]]:
+        """The edges of `phrase`, by the phrase at the other end."""
+        # The dict itself: the view that `adj` gives is five times as slow.
+        found: dict[str, dict[str, Any]] = self._graph._adj[phrase]  # type: ignore[attr-defined]
+        return found
 
     def _require(self, phrase: str) -> None:
         if phrase not in self._graph:
@@ -476,14 +496,16 @@ class InterestGraph:
 
     def _tie(self, a: str, b: str, kind: Kind, strength: float) -> None:
         """Let the tie of this kind have this strength, at most 1; 0 or less unties."""
-        if not self._graph.has_edge(a, b):
+        edge = self._ties_of(a).get(b)
+        if edge is None:
             if strength <= 0:
                 return
             self._graph.add_edge(a, b, ties={}, strength=0.0, length=math.inf)
-        edge = self._graph.edges[a, b]
+            edge = self._ties_of(a)[b]
         ties: dict[Kind, float] = edge["ties"]
         if (kind in ties) != (strength > 0):
             self._changes += 1
+            self._tied += 1 if strength > 0 else -1
         if strength > 0:
             ties[kind] = min(1.0, strength)
         else:
@@ -496,7 +518,7 @@ class InterestGraph:
         else:
             self._graph.remove_edge(a, b)
             for phrase in (a, b):
-                if not self._graph.adj[phrase]:
+                if not self._ties_of(phrase):
                     self._sums[phrase] = 0.0  # and nothing that rounding has left
 
 

@@ -58,7 +58,7 @@ def extend(nearest: Nearest, vectors: NDArray[np.float32]) -> Nearest:
 
 
 def correlations(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Pearson's correlation of each row of `scores`, float32 [N, images], with each: float32 [N, N].
+    """Pearson's correlation of each row of `scores`, float32 [N, images >= 1], with each: float32 [N, N].
 
     0 with a row whose values are all equal, and of a row with itself.
     """

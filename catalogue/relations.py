@@ -6,7 +6,7 @@ together is not kept: the graph works it out from the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -85,7 +85,7 @@ class Relations:
         Each is tied to the `NEIGHBOURS` whose scores correlate most with its own, from `LEAST_CORRELATION`.
 
         Args:
-            scores: by phrase, float32 [images], over the same images in the same order.
+            scores: by phrase, float32 [images >= 1], over the same images in the same order.
         """
         phrases = list(scores)
         found = correlations(np.stack(list(scores.values()))) if phrases else np.zeros((0, 0), np.float32)
@@ -95,9 +95,8 @@ class Relations:
                     tables.relations.c.fingerprint == self._fingerprint, tables.relations.c.kind == SIGHT
                 )
             )
-            ids = dict(
-                connection.execute(select(tables.phrases.c.phrase, tables.phrases.c.id)).tuples().all()
-            )
+            known = select(tables.phrases.c.phrase, tables.phrases.c.id)
+            ids = dict(connection.execute(known).all())
             rows = [
                 self._row(SIGHT, ids[phrases[i]], ids[phrases[j]], float(found[i, j]))
                 for i in range(len(phrases))
@@ -111,10 +110,38 @@ class Relations:
         """All relations. Two phrases may be related from both ends, with the same value."""
         names = tables.phrases.c
         with self._database.reading() as connection:
-            phrases = dict(connection.execute(select(names.id, names.phrase)).tuples().all())
+            phrases = dict(connection.execute(select(names.id, names.phrase)).all())
             rows = connection.execute(_RELATIONS, {"of": self._fingerprint}).all()
         return [
             Relation(kind, phrases[source], phrases[target], value) for kind, source, target, value in rows
+        ]
+
+    def among(self, phrases: Iterable[str]) -> list[Relation]:
+        """Each of `phrases` that has an embedding, with the `NEIGHBOURS` nearest among them, by meaning.
+
+        The members of a large vocabulary take all the places among the nearest of all, so that two
+        interests which belong together may not be related there.
+        """
+        names: list[str] = []
+        texts: list[bytes] = []
+        remaining = iter(sorted(phrases))
+        with self._database.reading() as connection:
+            while chunk := list(islice(remaining, _BATCH)):
+                found = _TEXTS.where(tables.phrases.c.phrase.in_(chunk)).order_by(tables.phrases.c.phrase)
+                for phrase, content in connection.execute(found, {"of": self._fingerprint}):
+                    names.append(phrase)
+                    texts.append(content)
+        if not texts:
+            return []
+        vectors = np.stack([np.frombuffer(content, "<f4") for content in texts])
+        nearest = extend(Nearest.none(0, NEIGHBOURS), vectors)
+        return [
+            Relation(MEANING, name, names[place], cosine)
+            for name, places, cosines in zip(
+                names, nearest.places.tolist(), nearest.cosines.tolist(), strict=True
+            )
+            for place, cosine in zip(places, cosines, strict=True)
+            if place >= 0
         ]
 
     def _add(self, connection: Connection, texts: Mapping[str, NDArray[np.float32]]) -> None:
@@ -141,21 +168,24 @@ class Relations:
         if gone:
             rows = [self._row(MEANING, every[i], every[j], 0.0) for i, j in gone]
             connection.execute(_FORGET_RELATION, rows)
-        rows = [self._row(MEANING, every[i], every[j], value) for (i, j), value in come.items()]
+        rows = [self._row(MEANING, every[i], every[j], value) for i, j, value in come]
         if rows:
             connection.execute(tables.relations.insert(), rows)
 
     def _nearest(self, connection: Connection, known: list[int]) -> Nearest:
-        """What is kept of the nearest of the phrases `known`."""
+        """What is kept of the nearest of the phrases `known`, whose ids ascend."""
+        statement = _RELATIONS.where(tables.relations.c.kind == MEANING)
+        rows = connection.execute(statement, {"of": self._fingerprint}).all()
+        _, sources, targets, values = zip(*rows, strict=True) if rows else ((), (), (), ())
+        ids = np.array(known, np.int64)
+        source, target = (np.searchsorted(ids, np.array(ends, np.int64)) for ends in (sources, targets))
+        cosines = np.array(values, np.float32)
+        order = np.lexsort((-cosines, source))
+        source = source[order]
+        rank = np.arange(len(source)) - np.searchsorted(source, source)
         nearest = Nearest.none(len(known), NEIGHBOURS)
-        place = {number: i for i, number in enumerate(known)}
-        filled = [0] * len(known)
-        for kind, source, target, value in connection.execute(_RELATIONS, {"of": self._fingerprint}):
-            if kind == MEANING:
-                i = place[source]
-                nearest.places[i, filled[i]] = place[target]
-                nearest.cosines[i, filled[i]] = value
-                filled[i] += 1
+        nearest.places[source, rank] = target[order]
+        nearest.cosines[source, rank] = cosines[order]
         return nearest
 
     def _row(self, kind: str, source: int, target: int, value: float) -> dict[str, object]:
@@ -173,16 +203,17 @@ _VECTORS = (
     .where(tables.phrase_vectors.c.fingerprint == bindparam("of"))
     .order_by(tables.phrase_vectors.c.phrase_id)
 )
-_RELATIONS = (
-    select(
-        tables.relations.c.kind,
-        tables.relations.c.source_id,
-        tables.relations.c.target_id,
-        tables.relations.c.value,
-    )
-    .where(tables.relations.c.fingerprint == bindparam("of"))
-    .order_by(tables.relations.c.value.desc(), tables.relations.c.target_id)
+_TEXTS = (
+    select(tables.phrases.c.phrase, tables.phrase_vectors.c.text)
+    .join_from(tables.phrases, tables.phrase_vectors)
+    .where(tables.phrase_vectors.c.fingerprint == bindparam("of"))
 )
+_RELATIONS = select(
+    tables.relations.c.kind,
+    tables.relations.c.source_id,
+    tables.relations.c.target_id,
+    tables.relations.c.value,
+).where(tables.relations.c.fingerprint == bindparam("of"))
 _FORGET_RELATION = delete(tables.relations).where(
     tables.relations.c.fingerprint == bindparam("fingerprint"),
     tables.relations.c.kind == bindparam("kind"),
@@ -191,19 +222,18 @@ _FORGET_RELATION = delete(tables.relations).where(
 )
 
 
-def _changes(before: Nearest, after: Nearest) -> tuple[list[Pair], dict[Pair, float]]:
+def _changes(before: Nearest, after: Nearest) -> tuple[list[Pair], list[tuple[int, int, float]]]:
     """Pairs (source, target) that are neighbours no more, and the new ones with their cosines."""
-    old, new = dict(_pairs(before)), dict(_pairs(after))
-    return [pair for pair in old if pair not in new], {p: value for p, value in new.items() if p not in old}
-
-
-def _pairs(nearest: Nearest) -> Iterator[tuple[Pair, float]]:
-    for i, (places, cosines) in enumerate(
-        zip(nearest.places.tolist(), nearest.cosines.tolist(), strict=True)
-    ):
-        for j, cosine in zip(places, cosines, strict=True):
-            if j >= 0:
-                yield (i, j), cosine
+    known = len(before.places)
+    gone: list[Pair] = []
+    come: list[tuple[int, int, float]] = []
+    same = (before.places == after.places[:known]).all(1)
+    for i in (*np.flatnonzero(~same).tolist(), *range(known, len(after.places))):
+        old = set(before.places[i].tolist()) if i < known else set()
+        new = dict(zip(after.places[i].tolist(), after.cosines[i].tolist(), strict=True))
+        gone += ((i, j) for j in old - new.keys() if j >= 0)
+        come += ((i, j, value) for j, value in new.items() if j >= 0 and j not in old)
+    return gone, come
 
 
 def _stacked(vectors: list[NDArray[np.float32]]) -> NDArray[np.float32]:

@@ -36,13 +36,12 @@ def search(
     begins with a minus sign goes last, after a -- of its own.
     """
     from ..catalogue import Catalogue
-    from ..retrieval.computing import Computer
+    from ..retrieval import Retriever
     from ..retrieval.contact_sheet import draw_sheet
-    from ..retrieval.search import Searcher
     from ..retrieval.sources import find_source
 
     with Catalogue.open(catalogue) as opened:
-        found = Searcher(opened, Computer(opened, "auto", None).direction).search(query, n)
+        found = Retriever(opened).search(query, n)
         if picture is not None:
             registry = opened.registry
             write_picture(

@@ -5,6 +5,7 @@ See `catalogue.codes` for what they are and how they are read.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ _FINEST = 256
 _STEPS_AN_OCTAVE = 16
 """The finest step is 2^(-256 / 16) of the size of the matrix."""
 
-_SMALLEST = np.finfo(np.float32).tiny
+_SMALLEST = float(np.finfo(np.float32).tiny)
 _TOO_LARGE = 1e30
 _PHRASES = 256
 
@@ -97,10 +98,18 @@ def encode_codes(codebook: Codebook, features: NDArray[np.float32], side: int) -
         raise UsageError(f"features must be [{dim}, rows, columns], got {list(features.shape)}")
     if not np.abs(features).max() < _TOO_LARGE:
         raise UsageError("features must be finite, and below 1e30: the encoder gives numbers out of range")
-    basis = cosines(side, min(-(-side * 5 // 8), MOST_FREQUENCIES))
+    basis = cosines(side, frequencies(side))
     planes = (basis @ resize_plane(features, side) @ basis.T).reshape(dim, -1)
     matrix = (codebook.spread @ planes).T.astype(float)
     return _Fitter(matrix, side).code()
+
+
+def frequencies(side: int) -> int:
+    """How many frequencies a side are kept of maps of side x side: all of small ones, else five in eight.
+
+    A map is on the coarsest grid that carries it: what it has of the highest ones is noise.
+    """
+    return min(side, max(10, math.ceil(side * 5 / 8)), MOST_FREQUENCIES)
 
 
 class _Fitter:

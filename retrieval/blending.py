@@ -51,9 +51,7 @@ def blend(planes: Iterable[Plane], matches: Sequence[Match], calibrated: bool) -
     return total
 
 
-def texture_planes(
-    held: ChannelSchema, base: Planes, blended: Plane, calibrated: bool
-) -> dict[str, Plane]:
+def texture_planes(held: ChannelSchema, base: Planes, blended: Plane, calibrated: bool) -> dict[str, Plane]:
     """Every channel of a catalogue for one image: name -> float32 [32, 32].
 
     The reference for `kernels.Assembler`.

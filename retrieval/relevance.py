@@ -14,9 +14,7 @@ SALIENCY_WEIGHT = 0.1
 Plane = NDArray[np.float32]
 
 
-def relevance(
-    presence: NDArray[np.float64], edge_magnitude: Plane | None, saliency: Plane | None
-) -> Plane:
+def relevance(presence: NDArray[np.float64], edge_magnitude: Plane | None, saliency: Plane | None) -> Plane:
     """Relevance float32 [32, 32] in [0, 1]: a weighted mean of what an allocator goes by.
 
     ``0.8 presence + 0.1 edges + 0.1 saliency``, over what is held, divided by the sum of the weights. Edges

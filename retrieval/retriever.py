@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ from .kernels import Assembler, lacking, side_of_maps
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
 from .types import Lookup, Match, Matches, Tier, Timings
+
+if TYPE_CHECKING:
+    from .search import Found, Searcher
 
 CACHED_QUESTIONS = 4096
 
@@ -69,6 +72,7 @@ class Retriever:
         self._decoder = Decoder(catalogue, self._computer)
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._matcher: Matcher | None = None
+        self._searcher: Searcher | None = None
         self._revision = -1
 
     def lookup(
@@ -250,6 +254,21 @@ class Retriever:
             distribution = distribution or self._distribution(phrase, plane)
             plane = distribution.strength(plane) if scale == "strength" else distribution.percentile(plane)
         return resize_plane(plane, GRID)
+
+    def search(self, query: str, n: int = 20) -> Found:
+        """The `n` photos that answer a query best: see `search.Searcher`, and `query` for how one is written.
+
+        Raises:
+            UsageError: `n` is below 1, or the query cannot be read.
+            InvalidPhraseError, EncoderNeededError, RecordCorruptError, CatalogueError: as `Searcher.search`.
+        """
+        from .search import Searcher
+
+        if self._searcher is None:
+            self._searcher = Searcher(
+                self.catalogue, lambda phrase: self._computing(f"phrase {phrase!r}").direction(phrase)
+            )
+        return self._searcher.search(query, n)
 
     def allocate(self, hit: Lookup, budget: int = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.

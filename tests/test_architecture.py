@@ -20,7 +20,6 @@ PACKAGES = ("catalogue", "indexer", "retrieval", "cli")
 NOT_IMPORTED = {
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
-    "faiss-gpu-cu12",  # gives the module of faiss-cpu
 }
 HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_transformers", "skimage")
 

@@ -35,7 +35,7 @@ def test_the_demo_writes_pictures_and_a_page_and_runs_again(texcat: Texcat, tmp_
         assert answer["kept"] == 200
         with Image.open(answer["picture"]) as picture:
             picture.load()
-    assert [answer["tier"] for answer in told["answers"]] == [*["stored"] * 4, "computed"]
+    assert [answer["tier"] for answer in told["answers"]] == [*["stored"] * 4, "coded"]
     with Image.open(told["overview"]) as overview:
         assert overview.width == 1200
 

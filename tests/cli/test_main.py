@@ -22,7 +22,7 @@ from .conftest import QUESTION, Texcat, held_open
 PROGRAM = [sys.executable, "-c", "from texcat.cli.main import main; main()"]
 COMMANDS = {
     ("init",), ("interest", "add"), ("interest", "list"), ("interest", "remove"), ("index",), ("lookup",),
-    ("query",), ("expand",), ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
+    ("query",), ("search",), ("expand",), ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
 }  # fmt: skip
 
 

@@ -139,8 +139,8 @@ def test_any_finite_features_have_a_code(seed: int, scale: float, kind: str) -> 
 
 def test_a_code_of_noise_uses_its_bytes() -> None:
     """What cannot be compressed is cut down to the budget, and hardly further."""
-    features = np.random.default_rng(0).standard_normal((512, 32, 32)).astype(np.float32)
-    assert 0.93 * BUDGET < len(encode_codes(a_codebook(512), features, 32)) <= BUDGET
+    features = np.random.default_rng(0).standard_normal((1024, 32, 32)).astype(np.float32)
+    assert 0.93 * BUDGET < len(encode_codes(a_codebook(1024), features, 32)) <= BUDGET
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e31])
