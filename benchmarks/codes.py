@@ -1,12 +1,12 @@
 """Codes: how close are their maps to those of the encoder, how large are they, and how long do they take?
 
-    python benchmarks/codes.py [--encoder builtin] [--device auto] [--data FOLDER]
+    python benchmarks/codes.py [--encoder builtin] [--device auto] [--data FOLDER] [--unseen FOLDER]
 
-On photos that no constant of the codes was fitted to, for codes of one, two and three pages of LMDB (the last
-is what `encode_codes` makes):
+For codes of one, two and three pages of LMDB (the last is what `encode_codes` makes), on labelled photos, and
+on every tenth of others that nothing was ever tried on:
 
 - correlation of the coded map with the exact one, both 32x32, over all pairs of photo and direction: mean and
-  5th percentile. Phrases are the names of the data's categories. Exemplars are one box for each category,
+  5th percentile. Phrases are the names of all categories of the data. Exemplars are a box of each category
   in the first photo where it takes 5% of the image, less the mean of all photos; that photo is left out.
 - error: root mean square of the difference, level included, and that of the maps' means, both in standard
   deviations of the exact map; means over the same pairs.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ IMAGES = 10_000
 CHUNK = 500
 READS = 20
 LARGE = 0.05
+UNSEEN_STEP = 10
 
 Floats = NDArray[np.float32]
 
@@ -89,6 +91,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="builtin")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--data", type=Path, default=SHARED / "coco128", help="photos with boxes")
+    parser.add_argument("--unseen", type=Path, default=SHARED / "photos1000", help="photos without boxes")
     given = parser.parse_args()
     encoder = load_encoder(given.encoder, given.device)
     targets = read_targets(given.data)
@@ -96,20 +99,38 @@ def main() -> None:
 
     features, encoding = encode(encoder, list(targets))
     with threadpool_limits(1):
-        tallies, exact_hits, made = measure(encoder, codebook, targets, features)
-        coordinates = codebook.coordinates(category_directions(encoder, targets)[1][:1])
+        rows, phrases = category_directions(encoder, given.data)
+        exemplars, sources = exemplar_directions(targets, features)
+        tallies, exact_hits, made = [Tally() for _ in PAGES], [], []
+        for place, (own, wanted) in enumerate(zip(features, targets.values(), strict=True)):
+            others = exemplars[[source != place for source in sources]]
+            boxes = [(rows[target.category], Truth.of(target.boxes)) for target in wanted]
+            hits, code = measure(
+                encoder, codebook, own, phrases=phrases, exemplars=others, boxes=boxes, tallies=tallies
+            )
+            exact_hits += hits
+            made.append(code)
+        unseen = [Tally() for _ in PAGES]
+        for path in sorted(given.unseen.iterdir())[::UNSEEN_STEP]:
+            (own,), _ = encode(encoder, [path])
+            measure(encoder, codebook, own, phrases=phrases, exemplars=exemplars, boxes=[], tallies=unseen)
+        coordinates = codebook.coordinates(phrases[:1])
         reading = read_one(made, coordinates)
         expanding = {threads: expand(made, coordinates, threads) for threads in (1, 2)}
 
-    rows = {budget: figures(tally, exact_hits) for budget, tally in zip(PAGES, tallies, strict=True)}
+    found = {budget: figures(tally, exact_hits) for budget, tally in zip(PAGES, tallies, strict=True)}
+    elsewhere = {budget: figures(tally, []) for budget, tally in zip(PAGES, unseen, strict=True)}
     result: dict[str, object] = {
         "encoder": encoder.fingerprint,
         "device": encoder.device,
         "data": given.data.name,
         "photos": len(targets),
+        "phrases": len(phrases),
+        "exemplars": len(exemplars),
         "pairs": len(exact_hits),
         "pointing_exact": mean(exact_hits),
-        "budgets": rows,
+        "budgets": found,
+        "unseen": {"data": given.unseen.name, "photos": len(unseen[0].bytes), "budgets": elsewhere},
         "read_one_us": {"p50": reading[0], "p99": reading[1]},
         "expand_10000_seconds": expanding,
         "encode_image_ms": encoding * 1e3,
@@ -117,18 +138,14 @@ def main() -> None:
     }
     lines = [
         f"Encoder `{encoder.fingerprint}` on {encoder.device}; {given.data.name}: {len(targets)} photos, "
-        f"{len(exact_hits)} pairs of photo and category. Pointing of exact maps: {mean(exact_hits):.3f}.",
+        f"{len(exact_hits)} pairs of photo and category; {len(phrases)} phrases, {len(exemplars)} exemplars. "
+        f"Pointing of exact maps: {mean(exact_hits):.3f}.",
         "",
-        "| bytes, mean / max | phrases: correlation, mean / 5th percentile | error / of the mean "
+        "| photos | bytes, mean / max | phrases: correlation, mean / 5th percentile | error / of the mean "
         "| exemplars: correlation | pointing lost, points | made in, ms |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {row['bytes_mean']:,.0f} / {row['bytes_max']:,} | {row['correlation']:.3f} / "
-            f"{row['correlation_p5']:.3f} | {row['error']:.3f} / {row['level_error']:.3f} | "
-            f"{row['exemplar_correlation']:.3f} / {row['exemplar_correlation_p5']:.3f} | "
-            f"{row['pointing_lost']:.1f} | {row['make_ms']:.1f} |"
-            for row in rows.values()
-        ),
+        "|---|---|---|---|---|---|---|",
+        *(row(given.data.name, each) for each in found.values()),
+        *(row(given.unseen.name, each) for each in elsewhere.values()),
         "",
         f"From the largest: a map of one phrase in {reading[0]:.0f} us (99th percentile {reading[1]:.0f}); "
         f"of {IMAGES:,} images in {expanding[1]:.2f} s on one thread, {expanding[2]:.2f} s on two: "
@@ -158,11 +175,13 @@ def encode(encoder: DenseEncoder, photos: Sequence[Path]) -> tuple[list[NDArray[
     return features, float(np.median(seconds))
 
 
-def category_directions(
-    encoder: DenseEncoder, targets: dict[Path, list[Target]]
-) -> tuple[dict[str, int], Floats]:
-    """Row of each category, and the directions [N, dim] of their names."""
-    names = sorted({target.category for each in targets.values() for target in each})
+def category_directions(encoder: DenseEncoder, folder: Path) -> tuple[dict[str, int], Floats]:
+    """Row of each category of the data in `folder`, and the directions [N, dim] of their names."""
+    labels = folder / "instances.json"
+    if labels.exists():
+        names = [category["name"] for category in json.loads(labels.read_text())["categories"]]
+    else:
+        names = list(json.loads((folder / "names.json").read_text())["boxes"].values())
     vectors = phrase_vectors(encoder, dict(enumerate(names)))
     return {name: i for i, name in enumerate(names)}, np.stack([vectors[i].direction for i in vectors])
 
@@ -185,33 +204,30 @@ def exemplar_directions(
 def measure(
     encoder: DenseEncoder,
     codebook: Codebook,
-    targets: dict[Path, list[Target]],
-    features: Sequence[NDArray[np.float16]],
-) -> tuple[list[Tally], list[float | None], list[bytes]]:
-    """A tally for each of `PAGES`, whether the exact maps hit, and the largest codes."""
-    rows, phrases = category_directions(encoder, targets)
-    exemplars, sources = exemplar_directions(targets, features)
-    tallies = [Tally() for _ in PAGES]
-    exact_hits: list[float | None] = []
-    made = []
-    for place, (half, wanted) in enumerate(zip(features, targets.values(), strict=True)):
-        own = half.astype(np.float32)
-        others = exemplars[[source != place for source in sources]]
-        exact, exact_others = (exact_maps(own, each) for each in (phrases, others))
-        truths = [(rows[target.category], Truth.of(target.boxes)) for target in wanted]
-        exact_hits += [truth.score(exact[row]).hit for row, truth in truths]
-        for budget, tally in zip(PAGES, tallies, strict=True):
-            codes.BUDGET = budget
-            started = time.perf_counter()
-            code = codes.encode_codes(codebook, own, encoder.map_size)
-            tally.seconds.append(time.perf_counter() - started)
-            tally.bytes.append(len(code))
-            coded = coded_maps(code, codebook, phrases)
-            tally.phrases.append(Closeness.of(coded, exact))
-            tally.exemplars.append(Closeness.of(coded_maps(code, codebook, others), exact_others))
-            tally.hits += [truth.score(coded[row]).hit for row, truth in truths]
-        made.append(code)
-    return tallies, exact_hits, made
+    features: NDArray[np.float16],
+    *,
+    phrases: Floats,
+    exemplars: Floats,
+    boxes: Sequence[tuple[int, Truth]],
+    tallies: Sequence[Tally],
+) -> tuple[list[float | None], bytes]:
+    """Add one photo to a tally for each of `PAGES`; whether the exact maps hit, and its largest code.
+
+    `boxes` are targets, each with the row of its phrase.
+    """
+    own = features.astype(np.float32)
+    exact, exact_others = (exact_maps(own, each) for each in (phrases, exemplars))
+    for budget, tally in zip(PAGES, tallies, strict=True):
+        codes.BUDGET = budget
+        started = time.perf_counter()
+        code = codes.encode_codes(codebook, own, encoder.map_size)
+        tally.seconds.append(time.perf_counter() - started)
+        tally.bytes.append(len(code))
+        coded = coded_maps(code, codebook, phrases)
+        tally.phrases.append(Closeness.of(coded, exact))
+        tally.exemplars.append(Closeness.of(coded_maps(code, codebook, exemplars), exact_others))
+        tally.hits += [truth.score(coded[row]).hit for row, truth in boxes]
+    return [truth.score(exact[row]).hit for row, truth in boxes], code
 
 
 def exact_maps(features: Floats, directions: Floats) -> Floats:
@@ -225,11 +241,9 @@ def coded_maps(code: bytes, codebook: Codebook, directions: Floats) -> Floats:
     return resize_plane(code_maps(code, codebook.coordinates(directions)), GRID)
 
 
-def figures(tally: Tally, exact_hits: Sequence[float | None]) -> dict[str, float]:
-    """Figures of codes of one size."""
+def figures(tally: Tally, exact_hits: Sequence[float | None]) -> dict[str, float | None]:
+    """Figures of codes of one size; no pointing where there are no boxes."""
     exact, coded = mean(exact_hits), mean(tally.hits)
-    if exact is None or coded is None:
-        raise SystemExit("the data hold no boxes")
     every, others = (
         np.concatenate([each.correlation for each in closeness])
         for closeness in (tally.phrases, tally.exemplars)
@@ -243,9 +257,21 @@ def figures(tally: Tally, exact_hits: Sequence[float | None]) -> dict[str, float
         "level_error": float(np.concatenate([each.level for each in tally.phrases]).mean()),
         "exemplar_correlation": float(others.mean()),
         "exemplar_correlation_p5": float(np.percentile(others, 5)),
-        "pointing_lost": 100 * (exact - coded),
+        "pointing_lost": None if exact is None or coded is None else 100 * (exact - coded),
         "make_ms": 1e3 * float(np.median(tally.seconds)),
     }
+
+
+def row(data: str, found: dict[str, float | None]) -> str:
+    """A row of the table."""
+    lost = found["pointing_lost"]
+    return (
+        f"| {data} | {found['bytes_mean']:,.0f} / {found['bytes_max']:,} "
+        f"| {found['correlation']:.3f} / {found['correlation_p5']:.3f} "
+        f"| {found['error']:.3f} / {found['level_error']:.3f} "
+        f"| {found['exemplar_correlation']:.3f} / {found['exemplar_correlation_p5']:.3f} "
+        f"| {'-' if lost is None else f'{lost:.1f}'} | {found['make_ms']:.1f} |"
+    )
 
 
 # --- time --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ the interest hardly move. Strengths of several interests are what a blend adds u
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -23,7 +24,7 @@ _LOWER = 0.1
 _LEAST_SPREAD = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that its quantiles are worked out once
 class Distribution:
     """Distribution of the values of one interest's maps, cell by cell, over a sample of the corpus.
 
@@ -75,12 +76,12 @@ class Distribution:
         span = self.high - self.low
         return (ENTRIES - 1) / span if span > 0 else 0.0
 
-    @property
+    @cached_property
     def median(self) -> float:
         """The value that half of the sample's cells lie below."""
         return self.quantile(0.5)
 
-    @property
+    @cached_property
     def spread(self) -> float:
         """Unit of the strength: from the 10th percentile to the median, and at least 1% of the range.
 

@@ -106,8 +106,8 @@ class Hub:
     Attributes:
         phrase: the phrase.
         standing: what it is.
-        centrality: part of the time that a walk along ties, each taken in proportion to its strength, spends
-            here, in [0, 1].
+        centrality: part of the time that a walk along ties between interests and seen phrases, each taken in
+            proportion to its strength, spends here, in [0, 1].
     """
 
     phrase: str
@@ -157,7 +157,7 @@ class InterestGraph:
         self._graph: nx.Graph[str] = nx.Graph()
         self._interests: dict[str, float] = {}  # the user's own weights
         self._sums: dict[str, float] = {}  # of the strengths of each phrase's ties
-        self._explored: set[str] = set()
+        self._explored: dict[str, float] = {}  # likewise, of ties to others that are in here
         self._used: dict[str, float] = {}  # log2 of the decayed sum, as if decay had begun in 1970
         self._together: dict[tuple[str, str], float] = {}  # likewise
         self._session: dict[str, float] = {}
@@ -221,8 +221,7 @@ class InterestGraph:
                 self._interests[node.phrase] = node.weight
             explored = node.weight is not None or node.phrase in self._used or not node.candidate
             if explored != (node.phrase in self._explored):
-                self._changes += 1
-                (self._explored.add if explored else self._explored.discard)(node.phrase)
+                self._explore(node.phrase, explored)
 
     def put_relations(self, relations: Iterable[Relation], low: float, high: float) -> None:
         """Tie phrases by meaning and sight. Relations of phrases that are no nodes are passed over.
@@ -306,13 +305,14 @@ class InterestGraph:
     def hubs(self, n: int = 10) -> list[Hub]:
         """The `n` interests and seen phrases that hold most together, the greatest centrality first.
 
-        It is the sum of the strengths of a phrase's ties, divided by that over all phrases: on a graph
-        without directions the stationary distribution of the random walk, which is PageRank without jumps
-        (Barrat et al., 2004, call the sum the strength of a node). So it is up to date after each question.
+        Between interests and seen phrases, it is the sum of the strengths of a phrase's ties, divided by that
+        over all phrases: on a graph without directions the stationary distribution of the random walk, which
+        is PageRank without jumps (Barrat et al., 2004, call the sum the strength of a node). So it is up to
+        date after each question.
         """
-        total = math.fsum(self._sums.values())
-        best = heapq.nsmallest(n, self._explored, key=lambda phrase: (-self._sums[phrase], phrase))
-        return [Hub(p, self.standing(p), self._sums[p] / total if total > 0 else 0.0) for p in best]
+        total = math.fsum(self._explored.values())
+        best = heapq.nsmallest(n, self._explored.items(), key=lambda item: (-item[1], item[0]))
+        return [Hub(p, self.standing(p), strength / total if total > 0 else 0.0) for p, strength in best]
 
     def path(self, start: str, end: str) -> list[Step]:
         """The walk from `start` to `end` whose strengths have the greatest product; empty if they are one.
@@ -402,8 +402,7 @@ class InterestGraph:
                 self._graph.add_node(phrase)
                 self._sums[phrase] = 0.0
             if phrase not in self._explored:
-                self._explored.add(phrase)
-                self._changes += 1
+                self._explore(phrase, True)
             _count(self._used, phrase, math.log2(amount) + halvings)
             if phrase not in self._session:
                 for other, others in self._session.items():
@@ -414,6 +413,20 @@ class InterestGraph:
                 if len(self._session) > SESSION_PHRASES:
                     del self._session[next(iter(self._session))]
         return changed
+
+    def _explore(self, phrase: str, explored: bool) -> None:
+        """Let `phrase` be an interest or seen, or a candidate that nobody asked about any more."""
+        self._changes += 1
+        self._explored.pop(phrase, None)
+        held = {
+            other: edge["strength"]
+            for other, edge in self._ties_of(phrase).items()
+            if other in self._explored
+        }
+        for other, strength in held.items():
+            self._explored[other] += strength if explored else -strength
+        if explored:
+            self._explored[phrase] = math.fsum(held.values())
 
     def _sources(self) -> dict[str, float]:
         """What each of the most used phrases sends along its ties, for each unit of their strength."""
@@ -465,7 +478,7 @@ class InterestGraph:
             return [(phrase,) for phrase in phrases]
         found = nx.community.louvain_communities(plain, seed=0)
         named = [
-            tuple(sorted((phrases[i] for i in members), key=lambda p: (-self._sums[p], p)))
+            tuple(sorted((phrases[i] for i in members), key=lambda p: (-self._explored[p], p)))
             for members in found
         ]
         return sorted(named, key=lambda members: (-len(members), members))
@@ -511,8 +524,10 @@ class InterestGraph:
         else:
             ties.pop(kind, None)
         total = math.fsum(ties.values())
-        for phrase in (a, b):
+        for phrase, other in ((a, b), (b, a)):
             self._sums[phrase] += total - edge["strength"]
+            if phrase in self._explored and other in self._explored:
+                self._explored[phrase] += total - edge["strength"]
         if ties:
             edge["strength"], edge["length"] = total, -math.log(max(ties.values()))
         else:

@@ -52,6 +52,7 @@ def refresh_distributions(catalogue: Catalogue) -> dict[int, Distribution]:
         for interest, maps in _maps(catalogue.store, sample, due[start : start + GROUP]).items():
             made[interest] = Distribution.of(dequantise(stack(maps)), corpus)
     catalogue.registry.put_distributions(fingerprint, made)
+    catalogue.revision += len(made)  # retrievers in this process blend with the new ones from now on
     return {**known, **made}
 
 

@@ -71,6 +71,7 @@ class Retriever:
         self._computer = Computer(catalogue, device, encoder) if compute else None
         self._decoder = Decoder(catalogue, self._computer)
         self._questions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+        self._matched: OrderedDict[tuple[str, int], Matches] = OrderedDict()
         self._matcher: Matcher | None = None
         self._searcher: Searcher | None = None
         self._revision = -1
@@ -103,7 +104,7 @@ class Retriever:
         started = perf_counter()
         matcher = self._matching()
         if question is not None and matches is None:
-            found = matcher.match(self.embedding(question), top)
+            found = self._match(matcher, question, top)
         elif question is None and matches:
             found = matches if isinstance(matches, Matches) else Matches(matches)
         else:
@@ -308,6 +309,7 @@ class Retriever:
         """The matcher over the catalogue's interests as they are."""
         if self._matcher is None or self._revision != self.catalogue.revision:
             self._revision = self.catalogue.revision
+            self._matched.clear()
             interests = self.catalogue.interests()
             vectors = self.catalogue.registry.vectors(self.catalogue.settings.fingerprint)
             if self._computer is not None and any(interest.id not in vectors for interest in interests):
@@ -318,6 +320,16 @@ class Retriever:
             distributions = self.catalogue.registry.distributions(settings.fingerprint)
             self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high, distributions)
         return self._matcher
+
+    def _match(self, matcher: Matcher, question: str, top: int) -> Matches:
+        """The matches of a question; those of one that was asked before are kept."""
+        found = self._matched.get((question, top))
+        if found is None:
+            found = matcher.match(self.embedding(question), top)
+            self._matched[question, top] = found
+            if len(self._matched) > CACHED_QUESTIONS:
+                self._matched.popitem(last=False)
+        return found
 
     def _fetch(self, source: Source, matches: Matches) -> tuple[tuple[bytes, bytes], Plane | None]:
         """Base and maps of the image, as records; and the maps' blend, if it had none and was made now."""

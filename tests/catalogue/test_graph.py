@@ -130,11 +130,27 @@ class TestByHand:
         assert graph.neighbours("d") == []
 
     def test_centrality_is_the_part_of_all_strength(self, cyclist: InterestGraph) -> None:
-        total = 2 * (1 / 3 + 0.5 + 0.8)
         assert cyclist.hubs(2) == [
-            Hub("bike", Standing.INTEREST, pytest.approx((1 / 3 + 0.5) / total, rel=1e-3)),
-            Hub("plasma", Standing.INTEREST, pytest.approx(1 / 3 / total, rel=1e-3)),
+            Hub("bike", Standing.INTEREST, pytest.approx(0.5)),
+            Hub("plasma", Standing.INTEREST, pytest.approx(0.5)),
         ]
+        cyclist.observe(asked(NOW + DAY, "helmet"))
+        total = 2 * (1 / 3 + 0.5)
+        assert cyclist.hubs(3) == [
+            Hub("bike", Standing.INTEREST, pytest.approx((1 / 3 + 0.5) / total, rel=0.05)),
+            Hub("helmet", Standing.SEEN, pytest.approx(0.5 / total, rel=0.05)),
+            Hub("plasma", Standing.INTEREST, pytest.approx(1 / 3 / total, rel=0.05)),
+        ]
+
+    def test_an_interest_that_becomes_a_candidate_again_holds_nothing_together(self) -> None:
+        graph = graph_of(["bike", "helmet", "head"], relations=[("sight", "bike", "helmet", 0.5)])
+        graph.put_relations([Relation("sight", "helmet", "head", 0.5)], 0.0, 1.0)
+        assert graph.hubs(1) == [Hub("helmet", Standing.INTEREST, 0.5)]
+        graph.put_nodes([Node("bike", None, True)])
+        assert graph.standing("bike") is Standing.CANDIDATE
+        assert [(hub.phrase, hub.centrality) for hub in graph.hubs()] == [("head", 0.5), ("helmet", 0.5)]
+        graph.put_nodes([Node("bike", 1.0, True)])
+        assert graph.hubs(1) == [Hub("helmet", Standing.INTEREST, 0.5)]
 
     def test_a_suggestion_has_its_reasons(self, cyclist: InterestGraph) -> None:
         (helmet,) = cyclist.suggest()
@@ -312,9 +328,10 @@ def test_every_answer_is_that_of_a_naive_graph(
         assert [n.strength for n in found] == sorted((n.strength for n in found), reverse=True)
 
     explored = interests | {p for o in log for p in o.amounts()}
-    total = math.fsum(sums.values())
+    own = {p: math.fsum(s for pair, s in whole.items() if p in pair and pair <= explored) for p in explored}
+    total = math.fsum(own.values())
     assert {hub.phrase: hub.centrality for hub in graph.hubs()} == pytest.approx(
-        {p: sums[p] / total if total else 0.0 for p in explored}, rel=1e-6
+        {p: own[p] / total if total else 0.0 for p in explored}, rel=1e-6
     )
 
     u = {p: use[p] + 2.0 * (p in interests) for p in explored}
@@ -373,6 +390,7 @@ def test_loaded_or_followed_it_is_the_same(catalogue: Catalogue) -> None:
         followed = InterestGraph.load(memory, catalogue.settings, now=NOW)
         assert followed.path("bike", "helmet") == [Step("bike", "helmet", Kind.MEANING, pytest.approx(0.5))]
 
+        assert followed.hubs() == [Hub("bike", Standing.INTEREST, 0.0)]
         memory.record([asked(NOW - DAY, "bike", "red wheel"), asked(NOW + DAY, "helmet", "red wheel")])
         catalogue.add_interest("sky")
         catalogue.remove_interest("bike")
@@ -385,8 +403,10 @@ def test_loaded_or_followed_it_is_the_same(catalogue: Catalogue) -> None:
             assert graph.standing("sky") is Standing.INTEREST
             assert graph.use("bike") == pytest.approx(2 ** (-1 / 30))
             assert graph.use("helmet") == pytest.approx(1.0)  # asked tomorrow, by a wrong clock
-        assert followed.suggest() == loaded.suggest()
-        assert followed.hubs() == loaded.hubs()
+        assert [s.phrase for s in followed.suggest()] == [s.phrase for s in loaded.suggest()]
+        assert {h.phrase: h.centrality for h in followed.hubs()} == pytest.approx(
+            {h.phrase: h.centrality for h in loaded.hubs()}
+        )
         assert followed.ties() == loaded.ties() == 3
 
 
@@ -403,4 +423,4 @@ def test_a_vocabulary_does_not_come_between_two_interests(catalogue: Catalogue) 
         }
         graph = InterestGraph.load(memory, catalogue.settings, now=NOW)
         assert [neighbour.phrase for neighbour in graph.neighbours("bike", 20)][-1] == "tandem"
-        assert graph.communities() == [("tandem", "bike")]
+        assert graph.communities() == [("bike", "tandem")]
