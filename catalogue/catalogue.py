@@ -62,7 +62,8 @@ class Catalogue:
         registry: interests, files and vectors.
         store: textures.
         writable: whether it was opened to write.
-        revision: grows with each change of the interests, or of their distributions, made through this object.
+        revision: grows with each change of the interests, or of their distributions, made through this
+            object.
     """
 
     def __init__(self, path: Path, mode: Mode, allow_network: bool = False) -> None:

@@ -101,7 +101,7 @@ def check(records: Sequence[bytes | memoryview], key: bytes, parts: Sequence[int
     for record, part in zip(records, parts, strict=True):
         if record is EMPTY:
             continue
-        digest = xxhash.xxh3_64_digest(memoryview(record)[_CHECKSUM_BYTES:], first ^ part)
+        digest = xxhash.xxh3_64_digest(record[_CHECKSUM_BYTES:], first ^ part)
         if record[:_STAMPED] != digest + stamp:
             _complain(bytes(record), digest, stamp, f"{key.hex()}/{_name(part)}")
 

@@ -38,6 +38,7 @@ _LOWEST = np.finfo(np.float32).min
 _HAS_COLOUR, _HAS_SALIENCY, _HAS_OBJECTS = 1, 2, 4
 _ROUNDING = 1e-6
 _THIRD = np.float32(1 / 3)
+_255TH = np.float32(1 / 255)
 
 
 class Assembler:
@@ -215,9 +216,13 @@ def _assemble(
     count = len(rows)
     levels = base[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
     start = HEADER_BYTES + 10 * count
+    of_unit, per_level = base, np.float32(0)
     for place in range(count):
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
+        if rows[place] == _MAGNITUDE and high - low > np.float32(_ROUNDING) * max(abs(low), abs(high)):
+            # Brought to [0, 1] as it is kept: from 0, its least value, to 255, its greatest.
+            of_unit, per_level = base[start + place * CELLS : start + (place + 1) * CELLS], _255TH
         plane = planes[rows[place]]
         values = base[start + place * CELLS : start + (place + 1) * CELLS]
         for cell in range(CELLS):
@@ -270,7 +275,8 @@ def _assemble(
     _presence(square[_SIMILARITY], calibrated, half, u)
     present, around = u.reshape(CELLS), scratch.reshape(CELLS)
     _interest_edges(present, magnitude, around, planes[_INTEREST_EDGES])
-    _to_unit(square[_MAGNITUDE], scratch)
+    for cell in range(CELLS):
+        around[cell] = np.float32(of_unit[cell]) * per_level
     share = np.float32(1) / (
         of_presence + of_edges + (of_saliency if flags & _HAS_SALIENCY else np.float32(0))
     )

@@ -136,11 +136,14 @@ class Retriever:
         matching: float = 0.0,
     ) -> Lookup:
         started = perf_counter()
-        source = find_source(image, self.catalogue.registry)
+        source = image if isinstance(image, ImageKey) else find_source(image, self.catalogue.registry)
         if question is None or (found and own_share(confidence) == 0):
-            hit = self._stored(source.key, found, confidence, matching, started)
+            key = source if isinstance(source, ImageKey) else source.key
+            hit = self._stored(key, found, confidence, matching, started)
             if hit is not None:
                 return hit
+        if isinstance(source, ImageKey):
+            source = find_source(source, self.catalogue.registry)
         (base, maps), made = self._fetch(source, found)
         maps_tier = own_tier = Tier.STORED
         if made is not None:
