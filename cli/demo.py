@@ -106,13 +106,13 @@ def _photos() -> Path:
 
 
 def _ask(retriever: Retriever, path: Path, question: str, picture: Path) -> Answer:
-    """Ask, draw the answer, and time it: what is stored, as an application sees it that asks all day."""
+    """Ask, draw the answer, and time it as an application sees it that asks all day."""
     from ..indexer.images import load_image
     from ..retrieval.pictures import panels, side_by_side
     from ..retrieval.types import Tier
 
     hit, allocation, times = answer(retriever, str(path), question, top=TOP, budget=BUDGET, strategy=STRATEGY)
-    if hit.tier is Tier.STORED:
+    if hit.tier is not Tier.COMPUTED:
         repeated = [
             answer(retriever, hit.key, question, top=TOP, budget=BUDGET, strategy=STRATEGY)[2]
             for _ in range(REPEATS)
@@ -167,7 +167,7 @@ def _show(folder: Path, answers: list[Answer], report: IndexReport) -> None:
         )
     console.print(rows)
     console.print(
-        f"µs: to match, look up, blend and allocate. Stored: asked by key, all loaded, median of {REPEATS}.\n"
-        "Computed: no interest answers the question (conf.), so the encoder looks at the photo, once."
+        f"µs: to match, look up, blend and allocate, asked by key, all loaded, median of {REPEATS}.\n"
+        "Coded: no interest answers the question (conf.); its own map is made from the photo's code."
     )
     console.print(f"Wrote {printable(str(folder / 'index.html'))} and its pictures")

@@ -81,8 +81,8 @@ def write_page(path: Path, answers: Sequence[Answer], report: IndexReport) -> No
         f"{report.indexed + report.unchanged} photos were looked at once, offline, through ten interests. "
         "Each question was then matched to the interests, their stored maps were blended, and the most "
         "relevant of 1,024 positions were kept for a vision-language model. Where no interest answers a "
-        "question, the encoder looks at the photo with the question's own words. Times are medians of many "
-        "look-ups by key for maps that are stored, and of the first look for those that are computed."
+        "question, the map of its own words is made from the photo's code. Times are medians of many "
+        "look-ups by key, with all loaded."
     )
     sections = "\n".join(_section(answer) for answer in answers)
     path.write_text(_PAGE.substitute(lead=escape(lead), sections=sections), encoding="utf-8")
