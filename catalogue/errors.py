@@ -77,7 +77,7 @@ class UnknownEncoderError(UsageError):
         self.spec = spec
         super().__init__(
             f"encoder {spec!r} {reason}; expected 'builtin' or 'open_clip:MODEL/PRETRAINED', where "
-            "PRETRAINED is a tag or a checkpoint file"
+            "PRETRAINED is a tag or a checkpoint file, and ,variant=… ,size=… ,precision=… may follow"
         )
 
 

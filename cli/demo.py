@@ -124,10 +124,10 @@ def _ask(retriever: Retriever, path: Path, question: str, picture: Path) -> Answ
 
 
 def _draw_overview(answers: list[Answer], path: Path) -> None:
-    from ..retrieval.pictures import contact_sheet
+    from ..retrieval.pictures import overview
 
     columns = [(answered.question, answered.panels) for answered in answers]
-    write_picture(contact_sheet(columns, OVERVIEW_WIDTH), path)
+    write_picture(overview(columns, OVERVIEW_WIDTH), path)
 
 
 def _document(answered: Answer, folder: Path) -> dict[str, object]:

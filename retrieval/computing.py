@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,13 @@ from ..indexer.encoders import DenseEncoder, load_encoder
 from ..indexer.images import LoadedImage
 from ..indexer.indexing import adopt_encoder, ensure_vectors
 from ..indexer.textures import Features, TextureMaker
+from .caching import keep
 from .sources import Source
 
 CACHED_IMAGES = 4
 """Images whose patch features are kept: about 5 MB each with the builtin encoder."""
 
 CACHED_DIRECTIONS = 1024
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 
 class Computer:
@@ -98,7 +95,7 @@ class Computer:
                 self._revision = self._catalogue.revision
                 self._directions.clear()  # an interest may have other exemplars now
             if phrase not in self._directions:
-                _keep(self._directions, phrase, self._make_direction(phrase), CACHED_DIRECTIONS)
+                keep(self._directions, phrase, self._make_direction(phrase), CACHED_DIRECTIONS)
             return self._directions[phrase]
 
     def _make_direction(self, phrase: str) -> NDArray[np.float32]:
@@ -120,13 +117,6 @@ class Computer:
             if source.key not in self._features:
                 maker = self._maker({})
                 _, square = maker.squares((loaded or source.load()).image)
-                _keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
+                keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
             self._features.move_to_end(source.key)
             return self._features[source.key]
-
-
-def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
-    """Put a value into a cache of at most `most` entries; the least recently used go."""
-    cache[key] = value
-    while len(cache) > most:
-        cache.popitem(last=False)

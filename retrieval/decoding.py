@@ -13,6 +13,7 @@ from ..catalogue.catalogue import Catalogue
 from ..catalogue.codes import code_maps
 from ..catalogue.distribution import Distribution
 from ..catalogue.types import ImageKey, InterestVectors
+from .caching import keep
 from .computing import Computer
 
 CACHED_PHRASES = 1024
@@ -85,10 +86,8 @@ class Decoder:
             maps = [code_maps(code, coordinates) for _, code in codes]
             if not maps:
                 return None
-            known = Distribution.of(np.concatenate(maps), len(maps))
-            self._distributions[phrase] = known
-            if len(self._distributions) > CACHED_PHRASES:
-                self._distributions.popitem(last=False)
+            made = Distribution.of(np.concatenate(maps), len(maps))
+            known = keep(self._distributions, phrase, made, CACHED_PHRASES)
         return known
 
     def _code(self, key: ImageKey) -> bytes | None:
@@ -109,8 +108,6 @@ class Decoder:
         found = self._of_phrases.get(phrase)
         if found is None and self._computer is not None:
             codebook = self._catalogue.codebook()
-            found = codebook.coordinates(self._computer.direction(phrase)[None])
-            self._of_phrases[phrase] = found
-            if len(self._of_phrases) > CACHED_PHRASES:
-                self._of_phrases.popitem(last=False)
+            made = codebook.coordinates(self._computer.direction(phrase)[None])
+            found = keep(self._of_phrases, phrase, made, CACHED_PHRASES)
         return found

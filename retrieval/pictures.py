@@ -129,7 +129,7 @@ def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
     return _row(caption, _summary(hit), [(small, "photo"), (heated, name)])
 
 
-def contact_sheet(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
+def overview(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
     """Columns of panels under their captions, on one picture of this `width` in pixels."""
     column = (width - 2 * MARGIN - GUTTER * (len(columns) - 1)) // len(columns)
     font = load_font(CAPTION_SIZE)

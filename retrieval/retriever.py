@@ -21,6 +21,7 @@ from ..catalogue.types import GRID, ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import ALLOCATORS, Allocation
 from .blending import blend, own_share
+from .caching import keep
 from .computing import Computer
 from .decoding import Decoder
 from .kernels import Assembler, lacking, side_of_maps
@@ -299,10 +300,7 @@ class Retriever:
             embedding = self._computing("a question that was not asked before").embedding(question)
             if catalogue.writable:
                 catalogue.registry.put_question(catalogue.settings.fingerprint, question, embedding)
-        self._questions[question] = embedding
-        if len(self._questions) > CACHED_QUESTIONS:
-            self._questions.popitem(last=False)
-        return embedding
+        return keep(self._questions, question, embedding, CACHED_QUESTIONS)
 
     def refresh(self) -> None:
         """Take notice of interests that another process has added or removed."""
@@ -328,10 +326,8 @@ class Retriever:
         """The matches of a question; those of one that was asked before are kept."""
         found = self._matched.get((question, top))
         if found is None:
-            found = matcher.match(self.embedding(question), top)
-            self._matched[question, top] = found
-            if len(self._matched) > CACHED_QUESTIONS:
-                self._matched.popitem(last=False)
+            matched = matcher.match(self.embedding(question), top)
+            found = keep(self._matched, (question, top), matched, CACHED_QUESTIONS)
         return found
 
     def _fetch(self, source: Source, matches: Matches) -> tuple[tuple[bytes, bytes], Plane | None]:

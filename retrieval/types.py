@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Self
 
@@ -43,7 +43,7 @@ class Match:
     interest: Interest
     similarity: float
     weight: float
-    distribution: Distribution | None = None
+    distribution: Distribution | None = field(default=None, compare=False, repr=False)
 
 
 class Matches(tuple[Match, ...]):

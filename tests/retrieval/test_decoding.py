@@ -19,16 +19,7 @@ from texcat.indexer.indexing import ensure_vectors
 from texcat.retrieval import Retriever, Tier
 
 from ..fakes import TinyEncoder
-from .test_retriever import BLUE, GREEN, GREY, RED, peak, quarters
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    quarters(folder / "a.png", RED, GREEN, BLUE, GREY)
-    quarters(folder / "b.png", GREY, GREY, RED, GREY)
-    return folder
+from .conftest import GREEN, GREY, peak, quarters
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from texcat.retrieval import Retriever, Tier
 
 from ..fakes import TinyEncoder
 from ..indexer.test_exemplars import BLUE, GREY, RED, halves
-from .test_retriever import peak
+from .conftest import peak
 
 LEFT = Box(0, 0, 0.5, 1)
 

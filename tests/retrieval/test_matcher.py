@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from texcat.catalogue import Interest
+from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import UsageError
-from texcat.retrieval import Matcher, Matches
+from texcat.retrieval import Match, Matcher, Matches
 
 AXES = np.eye(4, dtype=np.float32)
 INTERESTS = [
@@ -63,3 +64,16 @@ def test_nothing_to_match() -> None:
     assert matcher.confidence(Matches()) == 0.0
     with pytest.raises(UsageError, match="top must be at least 1"):
         matcher.match(question(1.0), 0)
+
+
+def test_matches_are_the_same_whatever_is_known_of_their_distributions() -> None:
+    """One that is read anew, as by another retriever, is another object."""
+    made = [
+        Match(
+            Interest(1, "dog"), 0.9, 1.0, Distribution.of(np.arange(6, dtype=np.float32).reshape(1, 2, 3), 1)
+        )
+        for _ in range(2)
+    ]
+    assert Matches(made[:1]) == Matches(made[1:])
+    assert len(set(made)) == 1
+    assert "table" not in repr(made[0])

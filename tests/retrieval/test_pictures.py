@@ -14,10 +14,10 @@ from texcat.retrieval.pictures import (
     INFERNO,
     PANEL_HEIGHT,
     captioned_overlay,
-    contact_sheet,
     heat,
     kept_tokens,
     overlay,
+    overview,
     panels,
     side_by_side,
 )
@@ -149,11 +149,11 @@ def test_any_caption_can_be_drawn(caption: str) -> None:
     assert drawn.height <= short.height + 4 * 30  # of five lines at most
 
 
-def test_a_contact_sheet_holds_every_panel() -> None:
+def test_an_overview_holds_every_panel() -> None:
     colours = [[(250, 0, 0), (0, 250, 0)], [(0, 0, 250), (250, 250, 0)]]
     columns = [("one", [Image.new("RGB", (60, 40), c) for c in colours[0]])]
     columns += [("two", [Image.new("RGB", (40, 60), c) for c in colours[1]])]
-    sheet = contact_sheet(columns, 500)
+    sheet = overview(columns, 500)
     assert sheet.width == 500
     pixels = np.asarray(sheet).reshape(-1, 3)
     for colour in (colour for column in colours for colour in column):

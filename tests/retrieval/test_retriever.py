@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey
 from texcat.catalogue.errors import (
@@ -31,17 +30,7 @@ from texcat.retrieval import Retriever, Tier
 from texcat.retrieval.blending import own_share
 
 from ..fakes import TinyEncoder
-
-RED, GREEN, BLUE, GREY = (220, 30, 30), (30, 200, 30), (30, 30, 220), (120, 120, 120)
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    quarters(folder / "a.png", RED, GREEN, BLUE, GREY)
-    quarters(folder / "b.png", GREY, GREY, RED, GREY)
-    return folder
+from .conftest import BLUE, GREY, RED, peak, quarters
 
 
 @pytest.fixture
@@ -66,19 +55,6 @@ def uncoded(tmp_path: Path, photos: Path) -> Iterator[Retriever]:
             made.add_interest(phrase)
         index_corpus(made, [photos], encoder=TinyEncoder(), codes=False)
         yield Retriever(made, encoder=TinyEncoder())
-
-
-def quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
-    image = Image.new("RGB", (128, 96))
-    for place, colour in zip(((0, 0), (64, 0), (0, 48), (64, 48)), colours, strict=True):
-        image.paste(colour, (*place, place[0] + 64, place[1] + 48))
-    image.save(path)
-    return path
-
-
-def peak(plane: NDArray[np.float32]) -> tuple[int, int]:
-    row, column = np.unravel_index(plane.argmax(), plane.shape)
-    return int(row), int(column)
 
 
 def test_the_map_is_where_the_interest_is(retriever: Retriever, photos: Path) -> None:
