@@ -21,7 +21,8 @@ TexcatError
  ├─ RegistryError               the registry database
  ├─ ImageReadError              one image that cannot be read
  ├─ EncoderNeededError          what only an encoder can make, where none may be loaded
- └─ EncoderError                an encoder that cannot be loaded or run
+ ├─ EncoderError                an encoder that cannot be loaded or run
+ └─ ModelError                  a vision-language model that cannot be loaded or run
 
 A message names the file or value at fault, what was expected, and what to do. What a program may
 want to act on is an attribute of the error.
@@ -226,3 +227,12 @@ class EncoderError(TexcatError):
         self.encoder = encoder
         self.reason = reason
         super().__init__(f"encoder {encoder}: {reason}")
+
+
+class ModelError(TexcatError):
+    """A vision-language model that cannot be loaded or run."""
+
+    def __init__(self, model: str, reason: str) -> None:
+        self.model = model
+        self.reason = reason
+        super().__init__(f"model {model}: {reason}")

@@ -1,4 +1,4 @@
-"""``texcat lookup`` and ``texcat query``."""
+"""``texcat lookup``, ``texcat query`` and ``texcat ask``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..catalogue import Catalogue, ImageKey
     from ..retrieval import Allocation, Lookup, Retriever
+    from ..retrieval.realizing import QwenVLAdapter
 
 Times = Mapping[str, float]
 """Microseconds of each part of an answer."""
@@ -139,6 +140,78 @@ def query(
     positions = allocation.grid[0] * allocation.grid[1]
     out().print(f"{count(len(allocation.indices), 'token')} kept of {positions:,}, by {strategy}")
     _show_written(picture, None)
+
+
+def ask(
+    image: ImageArgument,
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="In words.")],
+    *,
+    model: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder of a Qwen3-VL or Qwen2.5-VL checkpoint.")
+    ],
+    budget: Annotated[
+        int, typer.Option(min=1, help="Visual tokens to spend; all, if there are no more.")
+    ] = 200,
+    strategy: Annotated[str, typer.Option(help="How to spend them: topk.")] = "topk",
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
+    device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, cuda:1 ...")] = "auto",
+    top: TopOption = 3,
+    catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a vision-language model answer from the visual tokens that a question needs."""
+    from ..retrieval import Retriever
+    from ..retrieval.allocation import allocator
+
+    allocator(strategy)  # known before the model is loaded, which takes long
+    adapter = _adapter(model, device)
+    with _open_to_answer(catalogue) as (opened, not_saved):
+        wanted = _image(image)
+        hit = Retriever(opened).lookup(wanted, question, top=top)
+        photo = _photo(opened, wanted)
+    said = adapter.ask(
+        photo,
+        hit,
+        question,
+        budget=budget,
+        strategy=strategy,
+        max_new_tokens=max_new_tokens,
+        write=None if as_json else lambda words: out().out(printable(words), end="", highlight=False),
+    )
+    kept, positions = len(said.allocation.indices), said.allocation.grid[0] * said.allocation.grid[1]
+    if as_json:
+        print_json(
+            {
+                **_document(image, question, hit, not_saved),
+                "answer": said.text,
+                "budget": budget,
+                "strategy": strategy,
+                "grid": list(said.allocation.grid),
+                "kept": kept,
+                "positions": said.allocation.positions.tolist(),
+                "prompt_tokens": said.prompt_tokens,
+                "whole_prompt_tokens": said.whole_prompt_tokens,
+            }
+        )
+        return
+    out().print()
+    out().print(
+        f"{count(kept, 'token')} of {positions:,} of the photo, by {strategy}: a prompt of "
+        f"{said.prompt_tokens:,} in place of {said.whole_prompt_tokens:,}"
+    )
+
+
+def _adapter(folder: Path, device: str) -> QwenVLAdapter:
+    """A model; transformers is imported here, and is not part of a plain installation."""
+    from ..catalogue import UsageError
+
+    try:
+        from ..retrieval.realizing import QwenVLAdapter
+    except ImportError as error:
+        raise UsageError(
+            f"a vision-language model needs transformers 5.19 or newer ({error}): pip install 'texcat[vlm]'"
+        ) from error
+    return QwenVLAdapter.load(folder, device)
 
 
 def answer(

@@ -7,8 +7,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from ..catalogue.errors import UsageError
+from .prompting import Prompt, prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,15 @@ class Allocation:
     budgets: NDArray[np.int64]
     scores: NDArray[np.float32]
     grid: tuple[int, int]
+
+    def to_prompt(self, image: Image.Image, most: int = 4) -> Prompt:
+        """Boxes, crops and words for a model behind an API, which is given no tokens.
+
+        Args:
+            image: that the grid was laid over.
+            most: how many regions to give.
+        """
+        return prompt(self, image, most)
 
 
 class Allocator(Protocol):
@@ -61,3 +72,14 @@ class TopKAllocator:
 
 ALLOCATORS: dict[str, Allocator] = {"topk": TopKAllocator()}
 """Allocators by the name of their strategy."""
+
+
+def allocator(strategy: str) -> Allocator:
+    """The allocator of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if strategy not in ALLOCATORS:
+        raise UsageError(f"strategy {strategy!r} is not known; expected one of: {', '.join(ALLOCATORS)}")
+    return ALLOCATORS[strategy]

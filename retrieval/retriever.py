@@ -19,7 +19,7 @@ from ..catalogue.quantise import dequantise
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID, ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
-from .allocation import ALLOCATORS, Allocation
+from .allocation import Allocation, allocator
 from .blending import blend, own_share
 from .caching import keep
 from .computing import Computer
@@ -281,9 +281,7 @@ class Retriever:
         Raises:
             UsageError: the strategy is not known, or cannot spend this budget.
         """
-        if strategy not in ALLOCATORS:
-            raise UsageError(f"strategy {strategy!r} is not known; expected one of: {', '.join(ALLOCATORS)}")
-        return ALLOCATORS[strategy].allocate(hit.relevance, budget)
+        return allocator(strategy).allocate(hit.relevance, budget)
 
     def embedding(self, question: str) -> NDArray[np.float32]:
         """Text embedding of a question, float32 [d_text], from memory, the registry, or the encoder.

@@ -21,6 +21,7 @@ NOT_IMPORTED = {
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
 }
+OPTIONAL = ("heif", "postgres", "vlm")
 HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_transformers", "skimage")
 
 EXPORTED: dict[str, list[str]] = {
@@ -48,6 +49,7 @@ EXPORTED: dict[str, list[str]] = {
         "Interest",
         "InvalidPhraseError",
         "Kind",
+        "ModelError",
         "PRESETS",
         "Planes",
         "ReadOnlyError",
@@ -136,7 +138,7 @@ def test_dependencies_are_what_is_imported() -> None:
     extras = project()["project"]["optional-dependencies"]
     declared = {
         canonical(requirement)
-        for requirements in (project()["project"]["dependencies"], extras["heif"], extras["postgres"])
+        for requirements in (project()["project"]["dependencies"], *(extras[name] for name in OPTIONAL))
         for requirement in requirements
     }
     libraries = set(imported_libraries()) - sys.stdlib_module_names - {"texcat"}
