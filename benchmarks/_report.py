@@ -19,7 +19,7 @@ def machine() -> dict[str, object]:
         (value.strip() for name, value in info.items() if name.strip() == "model name"), "unknown"
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    packages = ("numpy", "torch", "lmdb", "numba", "faiss-cpu", "pillow")
+    packages = ("numpy", "torch", "transformers", "lmdb", "numba", "faiss-cpu", "pillow")
     return {
         "date": date.today().isoformat(),
         "processor": processor,
