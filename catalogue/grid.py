@@ -78,17 +78,19 @@ def resize_plane(plane: Plane, side: int) -> Plane:
 
 
 @lru_cache(maxsize=32)
-def gaussian_matrix(n: int, sigma: float) -> NDArray[np.float32]:
+def gaussian_matrix(n: int, sigma: float, reach: int | None = None) -> NDArray[np.float32]:
     """Matrix G, float32 [n, n], read-only, with which ``G @ plane @ G.T`` smooths a plane [n, n].
 
     ``G[i, j]`` is ``exp(-(i - j)^2 / (2 sigma^2))``, `sigma` in cells, each row divided by its sum:
     near the border the weights that would fall outside are shared among the cells inside. Weights
-    below 1e-8 of the largest are 0.
+    below 1e-8 of the largest are 0, and so are those of cells more than `reach` away.
     """
     offset = np.arange(n)[:, None] - np.arange(n)
     weights = np.exp(-0.5 * (offset / sigma) ** 2)
     # They would change no float32 sum, and the denormal ones slow a product down tenfold.
     weights[weights < _NEGLIGIBLE] = 0
+    if reach is not None:
+        weights[np.abs(offset) > reach] = 0
     return _read_only(weights / weights.sum(axis=1, keepdims=True))
 
 

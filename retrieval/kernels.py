@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..catalogue import codec
 from ..catalogue.channels import CHANNELS, ChannelSchema
 from ..catalogue.codec import HEADER_BYTES
-from ..catalogue.derived import HALF_PRESENT, LOWPASS_SIGMA, LUMA, centre_surround
+from ..catalogue.derived import HALF_PRESENT, LOWPASS_REACH, LOWPASS_SIGMA, LUMA, centre_surround
 from ..catalogue.grid import gaussian_matrix, grid_channels, resize_matrix
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID
@@ -37,8 +37,17 @@ _LOWEST = np.finfo(np.float32).min
 
 _HAS_COLOUR, _HAS_SALIENCY, _HAS_OBJECTS = 1, 2, 4
 _ROUNDING = 1e-6
+_ALL_BUT_SIGN = np.int32(2**31 - 1)
 _THIRD = np.float32(1 / 3)
 _255TH = np.float32(1 / 255)
+
+# Loops of a length that is known are unrolled: the terms of a product that are summed at once, and the cells
+# that a lowpass sums, which is said again here, so that a change is one of this file.
+_BLOCK = 8
+_REACH = 6
+_TAPS = 2 * _REACH + 1
+_WITH_MARGINS = GRID + 2 * _REACH
+assert _REACH == LOWPASS_REACH
 
 
 class Assembler:
@@ -60,15 +69,22 @@ class Assembler:
         )
         self._wanted = np.array([places[name] for name in wanted.names], np.int64)
         self._all = wanted.channels == CHANNELS
-        enlarge = resize_matrix(side, GRID)
-        centre, surround = (enlarge @ matrix for matrix in centre_surround(side))
-        smooth = gaussian_matrix(GRID, LOWPASS_SIGMA)
+        # A Gaussian is a row of weights, the same everywhere, but for what a cell near the border lacks.
+        smooth = gaussian_matrix(GRID, LOWPASS_SIGMA, LOWPASS_REACH)
+        middle = smooth[GRID // 2, GRID // 2 - _REACH : GRID // 2 + _REACH + 1]
+        self._taps = middle.copy()
+        lacked = smooth.diagonal() / middle[_REACH]
         grid = [grid_channels()[name] for name in ("y", "x", "eccentricity")]
-        self._fixed = np.stack([*grid, smooth, smooth.T])
-        # From a map on its own grid to similarity; and from its presence to centre minus surround, whose two
-        # sides lie next to each other, so that one product sums and subtracts.
-        self._rows_up = np.concatenate([enlarge, centre, surround])
-        self._columns_up = np.ascontiguousarray(np.concatenate([enlarge.T, centre.T, -surround.T]))
+        self._fixed = np.stack([*grid, np.outer(lacked, lacked)])
+        # A map on its own grid is widened first, and then made taller. Its presence is widened twice, once
+        # smoothed as the centre, and below it as what surrounds it: one product takes that from the centre.
+        padded = -(-side // _BLOCK) * _BLOCK
+        pad = ((0, padded - side), (0, padded - side))
+        centre, surround = (np.pad(matrix, pad) for matrix in centre_surround(side))
+        self._taller = np.pad(resize_matrix(side, GRID), ((0, 0), pad[1]))
+        wider = [(self._taller @ matrix).T for matrix in (np.eye(padded), centre, surround)]
+        self._wider = np.array(wider, np.float32, order="C")
+        self._contrast = np.hstack([centre, -surround])
         self._nothing = np.zeros((side, side), np.float32)
         # Given, and not read from other modules: cached machine code would keep what they were.
         weights = (PRESENCE_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
@@ -98,7 +114,8 @@ class Assembler:
             np.frombuffer(base, np.uint8), np.frombuffer(maps, np.uint8), len(matches.parts),
             matches.which, matches.slots, matches.gains, matches.medians, matches.calibrated,
             keep, self._nothing if extra is None else extra,
-            self._rows, self._flags, self._numbers, self._fixed, self._rows_up, self._columns_up,
+            self._rows, self._flags, self._numbers, self._fixed, self._taps,
+            self._wider, self._taller, self._contrast,
             planes, relevance,
         )  # fmt: skip
         return planes if self._all else planes[self._wanted], relevance, lacking
@@ -137,11 +154,10 @@ def _blend(
     medians: Floats,
     calibrated: bool,
     keep: np.float32,
-    blend: Floats,
+    total: Floats,
 ) -> int:
-    """Add the maps of matches to `blend` [n, n]; how many of them have none."""
-    cells = blend.size
-    total = blend.reshape(cells)
+    """Add the maps of matches to `total` [n * n]; how many of them have none."""
+    cells = len(total)
     starts = np.empty(parts, np.int64)
     start = 0
     for part in range(parts):
@@ -203,47 +219,48 @@ def _assemble(
     flags: int,
     numbers: Floats,
     fixed: Floats,
-    rows_up: Floats,
-    columns_up: Floats,
+    taps: Floats,
+    wider: Floats,
+    taller: Floats,
+    contrast: Floats,
     square: Floats,
     scores: Floats,
 ) -> int:
     """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are."""
     of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = numbers
-    small = extra.copy()
-    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
+    work = np.empty(4 * CELLS, np.float32)  # in one piece: to allocate is not free
     count = len(rows)
     levels = base[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
     start = HEADER_BYTES + 10 * count
-    of_unit, per_level = base, np.float32(0)
+    of_unit, per_level, of_objects = base, np.float32(0), base
     for place in range(count):
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
-        if rows[place] == _MAGNITUDE and high - low > np.float32(_ROUNDING) * max(abs(low), abs(high)):
-            # Brought to [0, 1] as it is kept: from 0, its least value, to 255, its greatest.
-            of_unit, per_level = base[start + place * CELLS : start + (place + 1) * CELLS], _255TH
         plane = planes[rows[place]]
         values = base[start + place * CELLS : start + (place + 1) * CELLS]
         for cell in range(CELLS):
             plane[cell] = np.float32(values[cell]) * step + low
+        if rows[place] == _MAGNITUDE and high - low > np.float32(_ROUNDING) * max(abs(low), abs(high)):
+            # Brought to [0, 1] as it is kept: from 0, its least value, to 255, its greatest.
+            of_unit, per_level = values, _255TH
+        if rows[place] == _OBJECT:
+            of_objects = values
     for place in range(3):
         plane, known = planes[_Y + place], fixed[place].reshape(CELLS)
         for cell in range(CELLS):
             plane[cell] = known[cell]
 
-    scratch = np.empty((GRID, GRID), np.float32)
     if flags & _HAS_COLOUR:
         red, green, blue, luminance = planes[_RED], planes[_GREEN], planes[_BLUE], planes[_LUMINANCE]
         for cell in range(CELLS):
             luminance[cell] = min(
                 of_red * red[cell] + of_green * green[cell] + of_blue * blue[cell], np.float32(1)
             )
-        lowpass, highpass = planes[_LOWPASS], planes[_HIGHPASS]
-        np.dot(fixed[3], square[_LUMINANCE], scratch)
-        np.dot(scratch, fixed[4], square[_LOWPASS])
+        _lowpass(luminance, taps, work, planes[_LOWPASS])
+        lowpass, highpass, lacked = planes[_LOWPASS], planes[_HIGHPASS], fixed[3].reshape(CELLS)
         for cell in range(CELLS):
-            lowpass[cell] = min(lowpass[cell], np.float32(1))
+            lowpass[cell] = min(lowpass[cell] * lacked[cell], np.float32(1))
             highpass[cell] = luminance[cell] - lowpass[cell]
     magnitude, inverted = planes[_MAGNITUDE], planes[_INVERTED]
     for cell in range(CELLS):
@@ -254,74 +271,124 @@ def _assemble(
         for cell in range(CELLS):
             saliency[cell] = (color[cell] + intensity[cell] + orientation[cell]) * _THIRD
     if flags & _HAS_OBJECTS:
-        _boundaries(planes[_OBJECT], scratch.reshape(CELLS), planes[_BOUNDARY])
+        _boundaries(of_objects, work.view(np.uint8), planes[_BOUNDARY])
 
-    side = small.shape[0]
-    between = np.empty((GRID, side), np.float32)
-    np.dot(rows_up[:GRID], small, between)
-    np.dot(between, columns_up[:side], square[_SIMILARITY])
-    present_small = np.empty((side, side), np.float32)
-    _presence(small, calibrated, half, present_small)
-    sides = np.empty((2 * GRID, side), np.float32)
-    np.dot(rows_up[GRID:], present_small, sides)
-    beside = np.empty((GRID, 2 * side), np.float32)
-    beside[:, :side], beside[:, side:] = sides[:GRID], sides[GRID:]
-    np.dot(beside, columns_up[side:], square[_INTEREST_SALIENCY])
+    side, padded = len(extra), len(contrast)
+    small = extra.copy().reshape(side * side)
+    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
+    grid_small = np.zeros((padded, padded), np.float32)
+    wide = np.empty((2 * padded, GRID), np.float32)
+    _pad(small, side, grid_small)
+    _product(grid_small, wider[0], wide[:padded])
+    _product(taller, wide[:padded], square[_SIMILARITY])
+    _presence(small, calibrated, half, small)
+    _pad(small, side, grid_small)
+    _product(grid_small, wider[1], wide[:padded])
+    _product(grid_small, wider[2], wide[padded:])
+    apart = np.empty((padded, GRID), np.float32)
+    _product(contrast, wide, apart)
+    _product(taller, apart, square[_INTEREST_SALIENCY])
     stands_out = planes[_INTEREST_SALIENCY]
     for cell in range(CELLS):
         stands_out[cell] = max(stands_out[cell], np.float32(0))
 
-    u = np.empty((GRID, GRID), np.float32)
-    _presence(square[_SIMILARITY], calibrated, half, u)
-    present, around = u.reshape(CELLS), scratch.reshape(CELLS)
+    present, around = work[:CELLS], work[CELLS : 2 * CELLS]
+    _presence(planes[_SIMILARITY], calibrated, half, present)
     _interest_edges(present, magnitude, around, planes[_INTEREST_EDGES])
-    for cell in range(CELLS):
-        around[cell] = np.float32(of_unit[cell]) * per_level
     share = np.float32(1) / (
         of_presence + of_edges + (of_saliency if flags & _HAS_SALIENCY else np.float32(0))
     )
     for cell in range(CELLS):
-        relevance[cell] = share * (of_presence * present[cell] + of_edges * around[cell])
+        around_edges = np.float32(of_unit[cell]) * per_level
+        relevance[cell] = share * (of_presence * present[cell] + of_edges * around_edges)
     if flags & _HAS_SALIENCY:
-        _to_unit(square[_SALIENCY], scratch)
+        _to_unit(planes[_SALIENCY], around)
         for cell in range(CELLS):
             relevance[cell] += share * of_saliency * around[cell]
     return lacking
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def _presence(similarity: Floats, calibrated: bool, half: np.float32, out: Floats) -> None:
-    """See `derived.presence`; both [m, m]."""
-    if not calibrated:
-        _to_unit(similarity, out)
-        return
-    strength, present = similarity.reshape(similarity.size), out.reshape(out.size)
-    for cell in range(len(strength)):
-        present[cell] = strength[cell] / (strength[cell] + half)
+def _pad(small: Floats, side: int, out: Floats) -> None:
+    """Put a plane [side * side] into the corner of a larger one."""
+    for r in range(side):
+        for c in range(side):
+            out[r, c] = small[r * side + c]
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def _to_unit(plane: Floats, out: Floats) -> None:
-    """``(plane - min) / (max - min)`` of [m, m]; zeros where it is constant but for rounding."""
-    side = plane.shape[0]
-    # Row against row, and only then along one: a reduction over all cells in order is not vectorised.
-    lows, highs = plane[0].copy(), plane[0].copy()
-    for r in range(1, side):
-        for c in range(side):
-            lows[c] = min(lows[c], plane[r, c])
-            highs[c] = max(highs[c], plane[r, c])
-    low, high = np.float64(lows[0]), np.float64(highs[0])
-    for c in range(1, side):
-        low, high = min(low, np.float64(lows[c])), max(high, np.float64(highs[c]))
-    span = high - low
+def _product(a: Floats, b: Floats, out: Floats) -> None:
+    """``a @ b`` of [n, m] and [m, 32], m a multiple of 8. BLAS takes up to twice as long for so little."""
+    flat = b.reshape(b.size)
+    for r in range(len(a)):
+        row = out[r]
+        for start in range(0, a.shape[1], _BLOCK):
+            weights, block = a[r, start : start + _BLOCK], flat[start * GRID : (start + _BLOCK) * GRID]
+            for c in range(GRID):
+                total = row[c] if start else np.float32(0)
+                for k in range(_BLOCK):
+                    total += weights[k] * block[k * GRID + c]
+                row[c] = total
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _lowpass(plane: Floats, taps: Floats, work: Floats, out: Floats) -> None:
+    """Sum of the cells around each, weighed with `taps` along both axes; zeros beyond the border."""
+    tall, wide = work[: _WITH_MARGINS * GRID], work[_WITH_MARGINS * GRID : 2 * _WITH_MARGINS * GRID]
+    for cell in range(_WITH_MARGINS * GRID):
+        tall[cell] = wide[cell] = 0
+    body = tall[_REACH * GRID :]
+    for cell in range(CELLS):
+        body[cell] = plane[cell]
+    for r in range(GRID):
+        above, row = (
+            tall[r * GRID : (r + _TAPS) * GRID],
+            wide[r * _WITH_MARGINS + _REACH : (r + 1) * _WITH_MARGINS],
+        )
+        for c in range(GRID):
+            total = np.float32(0)
+            for tap in range(_TAPS):
+                total += taps[tap] * above[tap * GRID + c]
+            row[c] = total
+    for r in range(GRID):
+        before, row = wide[r * _WITH_MARGINS : (r + 1) * _WITH_MARGINS], out[r * GRID : (r + 1) * GRID]
+        for c in range(GRID):
+            total = np.float32(0)
+            for tap in range(_TAPS):
+                total += taps[tap] * before[tap + c]
+            row[c] = total
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _presence(similarity: Floats, calibrated: bool, half: np.float32, out: Floats) -> None:
+    """See `derived.presence`; both [n]."""
+    if not calibrated:
+        _to_unit(similarity, out)
+        return
+    for cell in range(len(similarity)):
+        out[cell] = similarity[cell] / (similarity[cell] + half)
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _to_unit(values: Floats, out: Floats) -> None:
+    """``(values - min) / (max - min)`` of [n]; zeros where they are constant but for rounding."""
+    # As whole numbers in the order of the floats: a reduction over floats is not vectorised.
+    bits = values.view(np.int32)
+    least, greatest = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
+    for cell in range(len(bits)):
+        ordered = bits[cell] ^ ((bits[cell] >> np.int32(31)) & _ALL_BUT_SIGN)
+        least, greatest = min(least, ordered), max(greatest, ordered)
+    low = np.int32(least ^ ((least >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32)
+    high = np.int32(greatest ^ ((greatest >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32)
+    span = np.float64(high) - np.float64(low)
     if span <= _ROUNDING * max(abs(low), abs(high)):
-        out[:] = 0
+        for cell in range(len(out)):
+            out[cell] = 0
         return
     # Subtracted before it is scaled: a small span upon a large value keeps its digits.
-    least, scale = np.float32(low), np.float32(1 / span)
-    for r in range(side):
-        for c in range(side):
-            out[r, c] = (plane[r, c] - least) * scale
+    scale = np.float32(1 / span)
+    for cell in range(len(values)):
+        out[cell] = (values[cell] - low) * scale
 
 
 # The loops below run over a whole plane at once, across the ends of its rows, and what that makes of the
@@ -348,21 +415,21 @@ def _interest_edges(u: Floats, magnitude: Floats, work: Floats, out: Floats) -> 
         out[cell] = magnitude[cell] * (u[cell] + change - u[cell] * change)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
-def _boundaries(labels: Floats, work: Floats, out: Floats) -> None:
-    """1 where one of the four neighbours has another label, a whole number; all [1024]."""
+@njit(nogil=True, cache=True)
+def _boundaries(labels: Bytes, work: Bytes, out: Floats) -> None:
+    """1 where one of the four neighbours has another label; all [1024]."""
+    # What differs from the next cell, and from the one below; before both, nothing does.
+    across, down = work[: GRID + CELLS], work[GRID + CELLS : 2 * (GRID + CELLS)]
+    for cell in range(GRID):
+        across[cell] = down[cell] = down[CELLS + cell] = 0
+    right, below = across[GRID:], down[GRID:]
     for cell in range(CELLS - 1):
-        work[cell] = abs(labels[cell + 1] - labels[cell])
+        right[cell] = labels[cell] ^ labels[cell + 1]
     for end in range(GRID - 1, CELLS, GRID):
-        work[end] = 0
-    out[0] = work[0]
-    for cell in range(1, CELLS):
-        out[cell] = work[cell] + work[cell - 1]
+        right[end] = 0
     for cell in range(CELLS - GRID):
-        work[cell] = abs(labels[cell + GRID] - labels[cell])
-    for cell in range(CELLS - GRID):
-        out[cell] += work[cell]
-    for cell in range(GRID, CELLS):
-        out[cell] += work[cell - GRID]
+        below[cell] = labels[cell] ^ labels[cell + GRID]
+    left = across[GRID - 1 :]
     for cell in range(CELLS):
-        out[cell] = min(out[cell], np.float32(1))
+        differs = right[cell] | left[cell] | below[cell] | down[cell]
+        out[cell] = np.float32(1) if differs else np.float32(0)
