@@ -64,39 +64,47 @@ class Cells:
                 f"an allocation over {allocation.grid} positions cannot be spent on {grid} tokens; bring the "
                 "relevance to the grid of the tokens first (regions.resample)"
             )
-        tops, lefts = (_bounds(own, given) for own, given in zip(allocation.grid, grid, strict=True))
-        blocks = []
-        for (row, column), budget in zip(
-            allocation.positions.tolist(), allocation.budgets.tolist(), strict=True
-        ):
-            blocks += _pooled(tops[row], tops[row + 1], lefts[column], lefts[column + 1], budget)
-        found = np.array(blocks, np.int64).reshape(-1, 4)
+        top, bottom = _shares(allocation.positions[:, 0], allocation.grid[0], grid[0])
+        left, right = _shares(allocation.positions[:, 1], allocation.grid[1], grid[1])
+        side = np.full(len(top), POOLING[-1])
+        for level in reversed(POOLING):
+            tokens = _parts(bottom - top, level) * _parts(right - left, level)
+            side[tokens <= allocation.budgets] = level
+        owner, row, column = _unroll(_parts(bottom - top, side), _parts(right - left, side))
+        rows, columns = top[owner] + row * side[owner], left[owner] + column * side[owner]
+        found = np.stack(
+            [
+                rows,
+                columns,
+                np.minimum(side[owner], bottom[owner] - rows),
+                np.minimum(side[owner], right[owner] - columns),
+            ],
+            axis=1,
+        )
         centres = (found[:, 0] + (found[:, 2] - 1) // 2) * grid[1] + found[:, 1] + (found[:, 3] - 1) // 2
         order = np.argsort(centres, kind="stable")
         return cls(grid, found[order], centres[order])
 
     def members(self) -> tuple[Ints, Ints]:
         """``(places, owners)``: each token of the grid that is in a block, and the number of its block."""
-        places, owners = [], []
-        for number, (top, left, rows, columns) in enumerate(self.blocks.tolist()):
-            block = np.arange(top, top + rows)[:, None] * self.grid[1] + np.arange(left, left + columns)
-            places.append(block.ravel())
-            owners.append(np.full(block.size, number, np.int64))
-        empty = [np.zeros(0, np.int64)]
-        return np.concatenate(places or empty), np.concatenate(owners or empty)
+        top, left, rows, columns = self.blocks.T
+        owner, row, column = _unroll(rows, columns)
+        return (top[owner] + row) * self.grid[1] + left[owner] + column, owner
 
 
-def _bounds(parts: int, size: int) -> list[int]:
-    """Where each of `parts` begins that share `size` evenly, and the end."""
-    return [part * size // parts for part in range(parts + 1)]
+def _shares(places: Ints, parts: int, size: int) -> tuple[Ints, Ints]:
+    """Where each place begins and ends, when `parts` places share `size` evenly."""
+    return places * size // parts, (places + 1) * size // parts
 
 
-def _pooled(top: int, bottom: int, left: int, right: int, budget: int) -> list[tuple[int, int, int, int]]:
-    """Blocks of a rectangle at the finest level that the budget pays for; the last may be smaller."""
-    rows, columns = bottom - top, right - left
-    side = next((n for n in POOLING if -(-rows // n) * -(-columns // n) <= budget), POOLING[-1])
-    return [
-        (row, column, min(side, bottom - row), min(side, right - column))
-        for row in range(top, bottom, side)
-        for column in range(left, right, side)
-    ]
+def _parts(length: Ints, side: Ints | int) -> Ints:
+    """How many blocks of `side` cover a length; the last may be shorter."""
+    return -(-length // side)
+
+
+def _unroll(rows: Ints, columns: Ints) -> tuple[Ints, Ints, Ints]:
+    """Every place of several grids [rows, columns], in raster order: number of its grid, row, column."""
+    counts = rows * columns
+    owner = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return owner, place // columns[owner], place % columns[owner]
