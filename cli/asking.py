@@ -29,6 +29,12 @@ ImageArgument = Annotated[
     str, typer.Argument(metavar="IMAGE", help="Path of an image, or its key of 32 hexadecimal digits.")
 ]
 TopOption = Annotated[int, typer.Option(min=1, help="How many interests to blend.")]
+BudgetOption = Annotated[
+    str, typer.Option(metavar="N|auto", help="Visual tokens; auto: as many as are needed.")
+]
+StrategyOption = Annotated[
+    str, typer.Option(help="How to spend them: topk, window, quadtree, coverage or budgets.")
+]
 PictureOption = Annotated[
     Path | None, typer.Option("--out", metavar="PICTURE.png", help="Draw the answer to this file.")
 ]
@@ -95,8 +101,8 @@ def query(
     image: ImageArgument,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="In words.")],
     *,
-    budget: Annotated[int, typer.Option(min=1, max=1024, help="Visual tokens to spend.")] = 200,
-    strategy: Annotated[str, typer.Option(help="How to spend them: topk.")] = "topk",
+    budget: BudgetOption = "200",
+    strategy: StrategyOption = "topk",
     top: TopOption = 3,
     picture: PictureOption = None,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
@@ -106,15 +112,16 @@ def query(
     from ..retrieval import Retriever
     from ..retrieval.types import Tier
 
+    tokens = _tokens(budget)
     with _open_to_answer(catalogue) as (opened, not_saved):
         retriever = Retriever(opened)
         wanted = _image(image)
         hit, allocation, times = answer(
-            retriever, wanted, question, top=top, budget=budget, strategy=strategy
+            retriever, wanted, question, top=top, budget=tokens, strategy=strategy
         )
         again: Times | None = None
         if hit.tier is Tier.STORED:  # the time in a process that has everything loaded
-            *_, again = answer(retriever, hit.key, question, top=top, budget=budget, strategy=strategy)
+            *_, again = answer(retriever, hit.key, question, top=top, budget=tokens, strategy=strategy)
         photo = None if picture is None else _photo(opened, wanted)
     if picture is not None and photo is not None:
         from ..retrieval.pictures import side_by_side
@@ -126,7 +133,7 @@ def query(
                 **_document(image, question, hit, not_saved),
                 "times_us": times,
                 "times_again_us": again,
-                "budget": budget,
+                "budget": int(allocation.budgets.sum()),
                 "strategy": strategy,
                 "grid": list(allocation.grid),
                 "kept": len(allocation.indices),
@@ -138,7 +145,9 @@ def query(
         return
     _show_hit(hit, not_saved, {"times": times} if again is None else {"times": times, "asked again": again})
     positions = allocation.grid[0] * allocation.grid[1]
-    out().print(f"{count(len(allocation.indices), 'token')} kept of {positions:,}, by {strategy}")
+    spent, kept = int(allocation.budgets.sum()), len(allocation.indices)
+    what = "" if spent == kept else f" for {count(kept, 'region')}"
+    out().print(f"{count(spent, 'token')}{what} kept of {positions:,}, by {strategy}")
     _show_written(picture, None)
 
 
@@ -149,10 +158,8 @@ def ask(
     model: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of a Qwen3-VL or Qwen2.5-VL checkpoint.")
     ],
-    budget: Annotated[
-        int, typer.Option(min=1, help="Visual tokens to spend; all, if there are no more.")
-    ] = 200,
-    strategy: Annotated[str, typer.Option(help="How to spend them: topk.")] = "topk",
+    budget: BudgetOption = "200",
+    strategy: StrategyOption = "topk",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, cuda:1 ...")] = "auto",
     top: TopOption = 3,
@@ -161,8 +168,9 @@ def ask(
 ) -> None:
     """Let a vision-language model answer from the visual tokens that a question needs."""
     from ..retrieval import Retriever
-    from ..retrieval.allocation import allocator
+    from ..retrieval.attending import allocator
 
+    tokens = _tokens(budget)
     allocator(strategy)  # known before the model is loaded, which takes long
     adapter = _adapter(model, device)
     with _open_to_answer(catalogue) as (opened, not_saved):
@@ -173,7 +181,7 @@ def ask(
         photo,
         hit,
         question,
-        budget=budget,
+        budget=tokens,
         strategy=strategy,
         max_new_tokens=max_new_tokens,
         write=None if as_json else lambda words: out().out(printable(words), end="", highlight=False),
@@ -184,7 +192,7 @@ def ask(
             {
                 **_document(image, question, hit, not_saved),
                 "answer": said.text,
-                "budget": budget,
+                "budget": int(said.allocation.budgets.sum()),
                 "strategy": strategy,
                 "grid": list(said.allocation.grid),
                 "kept": kept,
@@ -215,7 +223,7 @@ def _adapter(folder: Path, device: str) -> QwenVLAdapter:
 
 
 def answer(
-    retriever: Retriever, image: str | ImageKey, question: str, *, top: int, budget: int, strategy: str
+    retriever: Retriever, image: str | ImageKey, question: str, *, top: int, budget: int | None, strategy: str
 ) -> tuple[Lookup, Allocation, Times]:
     """Look up, allocate, and say how many microseconds each part took."""
     hit = retriever.lookup(image, question, top=top)
@@ -243,6 +251,17 @@ def _open_to_answer(path: Path) -> Iterator[tuple[Catalogue, str | None]]:
         opened = Catalogue.open(path)
     with opened:
         yield opened, not_saved
+
+
+def _tokens(budget: str) -> int | None:
+    """Tokens to spend; None for as many as are needed."""
+    from ..catalogue import UsageError
+
+    if budget == "auto":
+        return None
+    if not (budget.isascii() and budget.isdigit() and int(budget)):
+        raise UsageError(f"--budget must be a number of tokens from 1 up, or auto; got {budget!r}")
+    return int(budget)
 
 
 def _image(text: str) -> str | ImageKey:

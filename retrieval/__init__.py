@@ -1,6 +1,7 @@
 """How a catalogue is used: questions to interests, textures, relevance and visual tokens."""
 
-from .allocation import ALLOCATORS, Allocation, Allocator, TopKAllocator
+from .allocation import Allocation, Allocator, TopKAllocator
+from .attending import ALLOCATORS
 from .matcher import Matcher
 from .relevance import relevance
 from .retriever import Retriever

@@ -12,6 +12,8 @@ from PIL import Image
 from ..catalogue.errors import UsageError
 from .prompting import Prompt, prompt
 
+Plane = NDArray[np.float32]
+
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
@@ -44,42 +46,49 @@ class Allocation:
 class Allocator(Protocol):
     """A strategy of spending a budget of tokens over the positions of a grid."""
 
-    def allocate(self, relevance: NDArray[np.float32], budget: int) -> Allocation:
-        """Spend exactly `budget` tokens over `relevance` [rows, columns]."""
+    def allocate(self, relevance: Plane, budget: int, features: Plane | None = None) -> Allocation:
+        """Spend exactly `budget` tokens.
+
+        Args:
+            relevance: float32 [rows, columns], finite.
+            budget: tokens.
+            features: float32 [D, rows, columns] of the same positions, for allocators that look at what
+                positions have in common; others take no notice.
+
+        Raises:
+            UsageError: relevance or features are not as they must be, or the budget cannot be spent.
+        """
         ...
 
 
 class TopKAllocator:
     """One token for each of the most relevant positions; of equals, the first in raster order."""
 
-    def allocate(self, relevance: NDArray[np.float32], budget: int) -> Allocation:
-        """Keep the `budget` most relevant positions of `relevance`, float32 [rows, columns].
-
-        Raises:
-            UsageError: the budget is not from 1 to the number of positions, or a value is not finite.
-        """
-        if relevance.ndim != 2 or not np.isfinite(relevance).all():
-            raise UsageError(f"relevance must be finite and [rows, columns], got shape {relevance.shape}")
-        if not 1 <= budget <= relevance.size:
-            raise UsageError(f"budget must be from 1 to {relevance.size} tokens, got {budget}")
-        rows, columns = relevance.shape
-        ranked = np.argsort(-relevance, axis=None, kind="stable")
-        indices = np.sort(ranked[:budget])
-        positions = np.stack(np.divmod(indices, columns), axis=1)
-        scores = relevance.ravel()[indices].astype(np.float32)
-        return Allocation(indices, positions, np.ones(budget, np.int64), scores, (rows, columns))
+    def allocate(self, relevance: Plane, budget: int, features: Plane | None = None) -> Allocation:
+        """See `Allocator`; `budget` is at most the number of positions."""
+        check(relevance, budget)
+        return keep(relevance, np.argsort(-relevance, axis=None, kind="stable")[:budget])
 
 
-ALLOCATORS: dict[str, Allocator] = {"topk": TopKAllocator()}
-"""Allocators by the name of their strategy."""
-
-
-def allocator(strategy: str) -> Allocator:
-    """The allocator of this name.
+def check(relevance: Plane, budget: int) -> None:
+    """That a budget can be spent, one token a position.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the budget is not from 1 to the number of positions, or a value is not finite.
     """
-    if strategy not in ALLOCATORS:
-        raise UsageError(f"strategy {strategy!r} is not known; expected one of: {', '.join(ALLOCATORS)}")
-    return ALLOCATORS[strategy]
+    if relevance.ndim != 2 or not np.isfinite(relevance).all():
+        raise UsageError(f"relevance must be finite and [rows, columns], got shape {relevance.shape}")
+    if not 1 <= budget <= relevance.size:
+        raise UsageError(f"budget must be from 1 to {relevance.size} tokens, got {budget}")
+
+
+def keep(
+    relevance: Plane, indices: NDArray[np.int64], budgets: NDArray[np.int64] | None = None
+) -> Allocation:
+    """The allocation that keeps `indices`, in any order, with a token each or their `budgets`."""
+    order = np.argsort(indices, kind="stable")
+    kept = np.asarray(indices, np.int64)[order]
+    spent = np.ones(len(kept), np.int64) if budgets is None else np.asarray(budgets, np.int64)[order]
+    positions = np.stack(np.divmod(kept, relevance.shape[1]), axis=1)
+    scores = relevance.ravel()[kept].astype(np.float32)
+    return Allocation(kept, positions, spent, scores, (relevance.shape[0], relevance.shape[1]))

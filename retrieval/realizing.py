@@ -29,7 +29,8 @@ from transformers import (
 )
 
 from ..catalogue.errors import ModelError, UsageError
-from .allocation import Allocation, allocator
+from .allocation import Allocation
+from .attending import allocator, needed_budget
 from .cells import Cells, resample
 from .types import Lookup
 
@@ -250,7 +251,7 @@ class QwenVLAdapter:
         hit: Lookup,
         question: str,
         *,
-        budget: int = 200,
+        budget: int | None = 200,
         strategy: str = "topk",
         max_new_tokens: int = 256,
         write: Callable[[str], object] | None = None,
@@ -261,7 +262,8 @@ class QwenVLAdapter:
             photo: mode RGB.
             hit: of this photo and question.
             question: in words.
-            budget: tokens of the photo; all of them, if it has no more.
+            budget: tokens of the photo; all of them, if it has no more; when None, as many as it needs
+                (`attending.needed_budget`).
             strategy: one of `ALLOCATORS`.
             max_new_tokens: of the answer.
             write: is given the answer's words as they come.
@@ -272,7 +274,8 @@ class QwenVLAdapter:
         """
         inputs = self.inputs([photo], question)
         relevance = resample(hit.relevance, self.grids(inputs)[0])
-        allocation = allocator(strategy).allocate(relevance, min(budget, relevance.size))
+        wanted = needed_budget(relevance) if budget is None else min(budget, relevance.size)
+        allocation = allocator(strategy).allocate(relevance, wanted)
         options = {} if write is None else {"streamer": _Words(self._need_processor(), write)}
         tokens = self.generate(inputs, [allocation], max_new_tokens, **options)
         words = inputs["input_ids"].numel() - relevance.size

@@ -19,7 +19,8 @@ from ..catalogue.quantise import dequantise
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID, ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
-from .allocation import Allocation, allocator
+from .allocation import Allocation
+from .attending import allocator, needed_budget
 from .blending import blend, own_share
 from .caching import keep
 from .computing import Computer
@@ -275,13 +276,22 @@ class Retriever:
             )
         return self._searcher.search(query, n)
 
-    def allocate(self, hit: Lookup, budget: int = 200, strategy: str = "topk") -> Allocation:
+    def allocate(self, hit: Lookup, budget: int | None = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
+
+        Args:
+            hit: of a look-up.
+            budget: tokens; as many as the image needs (`attending.needed_budget`) when None.
+            strategy: one of `ALLOCATORS`.
 
         Raises:
             UsageError: the strategy is not known, or cannot spend this budget.
         """
-        return allocator(strategy).allocate(hit.relevance, budget)
+        chosen = allocator(strategy)
+        if budget is None:
+            text = hit.channel("text_likelihood") if "text_likelihood" in hit.channels else None
+            budget = needed_budget(hit.relevance, text)
+        return chosen.allocate(hit.relevance, budget)
 
     def embedding(self, question: str) -> NDArray[np.float32]:
         """Text embedding of a question, float32 [d_text], from memory, the registry, or the encoder.
