@@ -23,6 +23,7 @@ of the encoder's, and its payload from offset 24 on.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -31,7 +32,7 @@ import xxhash
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from .errors import FingerprintMismatchError, FormatVersionError, RecordCorruptError
+from .errors import FingerprintMismatchError, FormatVersionError, RecordCorruptError, UsageError
 from .types import Planes
 
 VERSION = 2
@@ -76,6 +77,36 @@ def encode(slots: Sequence[int], planes: Planes, key: bytes, part: int, tag: byt
     return xxhash.xxh3_64_digest(body, _seed(key) ^ part) + body
 
 
+def splice(record: bytes, slot: int, plane: Planes, key: bytes, part: int) -> bytes:
+    """`record`, of `part` of the image `key`, with `plane` [1, h, w] for `slot`, in the place of one it had.
+
+    What `encode` makes of all its planes, but none of the others is looked at: `check` must have let the
+    record pass, or damage would get a sound checksum.
+
+    Raises:
+        UsageError: the planes of the record are of another size.
+    """
+    version, tag, zero, count, rows, columns = _HEADER.unpack_from(record, _CHECKSUM_BYTES)
+    if plane.values.shape != (1, rows, columns):
+        raise UsageError(f"a store holds maps of one size, {(rows, columns)}, got {plane.values.shape[1:]}")
+    slots = decode_slots(record)
+    place = bisect_left(slots, slot)
+    behind = bisect_right(slots, slot)
+    pieces = [_HEADER.pack(version, tag, zero, count + 1 - (behind - place), rows, columns)]
+    start = HEADER_BYTES
+    for size, new in (
+        (4, plane.low.astype("<f4").tobytes()),
+        (4, plane.high.astype("<f4").tobytes()),
+        (2, slot.to_bytes(2, "little")),
+        (rows * columns, plane.values.tobytes()),
+    ):
+        end = start + count * size
+        pieces += record[start : start + place * size], new, record[start + behind * size : end]
+        start = end
+    body = b"".join(pieces)
+    return xxhash.xxh3_64_digest(body, _seed(key) ^ part) + body
+
+
 def encode_code(code: bytes, key: bytes, tag: bytes) -> bytes:
     """Record of a code of the image `key`, made with the codebook that `tag` stands for."""
     body = _HEADER.pack(VERSION, tag, 0, 0, 0, 0) + code
@@ -113,6 +144,12 @@ def decode(record: bytes) -> tuple[Slots, Planes]:
     slots = np.frombuffer(record, "<u2", count, HEADER_BYTES + 8 * count)
     values = np.frombuffer(record, np.uint8, count * rows * columns, HEADER_BYTES + PLANE_BYTES * count)
     return slots, Planes(values.reshape(count, rows, columns), levels[:count], levels[count:])
+
+
+def decode_slots(record: bytes | memoryview) -> tuple[int, ...]:
+    """The slots of a record that `check` has let pass."""
+    count: int = _HEADER.unpack_from(record, _CHECKSUM_BYTES)[3]
+    return struct.unpack_from(f"<{count}H", record, HEADER_BYTES + 8 * count)
 
 
 def decode_code(record: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -70,9 +70,11 @@ class LmdbTextureStore:
     def write(self, records: Iterable[TextureRecord]) -> None:
         batch = list(records)
         based = {record.key for record in batch if record.base is not None}
-        for record in batch:
-            if record.key not in based and not self._has_base(record.key):
-                raise RecordMissingError(str(record.key))
+        others = [record.key for record in batch if record.key not in based]
+        sound = {key for key, _ in self.lacking(others, ())}
+        for key in others:
+            if key not in sound:
+                raise RecordMissingError(str(key))
         changes: dict[LmdbFile, list[TextureRecord]] = {}
         for record in batch:
             changes.setdefault(self._file(record.key), []).append(record)
@@ -126,6 +128,18 @@ class LmdbTextureStore:
             else:
                 interests.extend(interest_at(part, slot) for slot in slots.tolist())
         return frozenset(interests) if based else None
+
+    def lacking(
+        self, keys: Iterable[ImageKey], interests: Collection[int]
+    ) -> Iterator[tuple[ImageKey, frozenset[int]]]:
+        wanted: dict[int, list[int]] = {}
+        for interest in interests:
+            wanted.setdefault(part_of(interest), []).append(slot_of(interest))
+        suffixes = [_suffix(part) for part in (0, *wanted)]
+        for file, found in self._by_file(keys):
+            for chunk in _chunks(found):
+                names = [key + suffix for key in chunk for suffix in suffixes]
+                yield from file.use(names, codec.EMPTY, self._lacking(chunk, wanted))
 
     def code(self, key: ImageKey) -> bytes | None:
         with self._file(key).view() as txn:
@@ -270,6 +284,27 @@ class LmdbTextureStore:
         for file in self._files:
             file.close()
 
+    def _lacking(
+        self, keys: Sequence[ImageKey], wanted: Mapping[int, Collection[int]]
+    ) -> Callable[[list[Buffer]], list[tuple[ImageKey, frozenset[int]]]]:
+        """From the records of each image, base first: which slots are not held of those `wanted` by part."""
+
+        def look(records: list[Buffer]) -> list[tuple[ImageKey, frozenset[int]]]:
+            found = []
+            each = iter(records)
+            for key in keys:
+                based = self._sound(key, 0, next(each))
+                absent: list[int] = []
+                for part, slots in wanted.items():
+                    group = next(each)
+                    held = codec.decode_slots(group) if self._sound(key, part, group) else ()
+                    absent += [interest_at(part, slot) for slot in slots if slot not in held]
+                if based:
+                    found.append((key, frozenset(absent)))
+            return found
+
+        return look
+
     def _putting(self, records: Sequence[TextureRecord]) -> Callable[[Transaction], int]:
         def action(txn: Transaction) -> int:
             for record in records:
@@ -281,8 +316,7 @@ class LmdbTextureStore:
                 for interest, planes in record.maps.items():
                     parts.setdefault(part_of(interest), {})[interest] = planes
                 for part, maps in parts.items():
-                    old = txn.get(record.key + _PART.pack(part))
-                    self._put_maps(txn, record.key, part, {**self._sound_maps(record.key, part, old), **maps})
+                    self._add_maps(txn, record.key, part, maps)
                 if record.code is not None:
                     value = codec.encode_code(record.code, record.key, self._code_tag)
                     txn.put(record.key + _CODE, value)
@@ -301,6 +335,16 @@ class LmdbTextureStore:
             return dropped
 
         return action
+
+    def _add_maps(self, txn: Transaction, key: ImageKey, part: int, maps: dict[int, Planes]) -> None:
+        name = key + _suffix(part)
+        value = txn.get(name)
+        if value is not None and self._sound(key, part, value, "; its maps are dropped"):
+            for interest, plane in maps.items():
+                value = codec.splice(value, slot_of(interest), plane, key, part)
+            txn.put(name, value)
+        else:
+            self._put_maps(txn, key, part, maps)
 
     def _put_maps(self, txn: Transaction, key: ImageKey, part: int, maps: dict[int, Planes]) -> None:
         name = key + _PART.pack(part)
@@ -331,16 +375,14 @@ class LmdbTextureStore:
         codec.check([value], key, [part], self._stamp)
         return codec.decode(value)
 
-    def _has_base(self, key: ImageKey) -> bool:
-        """Whether a sound base is held."""
-        with self._file(key).view() as txn:
-            value = txn.get(key + _BASE)
-        if value is None:
+    def _sound(self, key: ImageKey, part: int, value: Buffer, outcome: str = "") -> bool:
+        """Whether a record is there, and sound; if not sound, that is logged, with the `outcome`."""
+        if value is codec.EMPTY:
             return False
         try:
-            codec.check([value], key, [0], self._stamp)
+            codec.check([value], key, [part], self._stamp)
         except TexcatError as error:
-            _log.warning("%s", error)
+            _log.warning("%s%s", error, outcome)
             return False
         return True
 

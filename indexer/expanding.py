@@ -185,25 +185,24 @@ class _Chunk:
 
 def _decoded(store: TextureStore, coordinates: Coordinates, keys: Sequence[ImageKey]) -> _Chunk:
     """Maps that the images `keys` lack, from their codes."""
-    held = {key: store.held(key) for key in keys}
-    # To one that has lost its base, nothing can be added.
-    lacking = {
-        key: [i for i in coordinates if there is None or i not in there] for key, there in held.items()
-    }
-    codes = dict(store.codes(key for key, there in held.items() if there is not None and lacking[key]))
-    maps = {
-        key: code_maps(code, np.stack([coordinates[i] for i in lacking[key]])) for key, code in codes.items()
-    }
+    absent = dict(store.lacking(keys, coordinates))
+    lacking = {key: ids for key, ids in absent.items() if ids}
+    # Most images lack the same maps.
+    wanted = {ids: [i for i in coordinates if i in ids] for ids in set(lacking.values())}
+    rows = {ids: np.stack([coordinates[i] for i in chosen]) for ids, chosen in wanted.items()}
+    maps = {key: code_maps(code, rows[lacking[key]]) for key, code in store.codes(lacking)}
     if maps:
         planes = quantise(np.concatenate(list(maps.values())))
     records = []
     start = 0
-    for key in maps:
-        places = enumerate(lacking[key], start)
-        records.append(TextureRecord(key, maps={i: single(planes, place) for place, i in places}))
-        start += len(lacking[key])
-    uncoded = sum(bool(wanted) and key not in codes for key, wanted in lacking.items())
-    return _Chunk(len(keys), records, sum(len(coordinates) - len(w) for w in lacking.values()), uncoded)
+    for key, made in maps.items():
+        places = zip(wanted[lacking[key]], range(start, start + len(made)), strict=True)
+        records.append(TextureRecord(key, maps={i: single(planes, place) for i, place in places}))
+        start += len(made)
+    # To an image that has lost its base nothing can be added: the next indexing pass makes all of it.
+    uncoded = len(keys) - len(absent) + len(lacking) - len(maps)
+    present = sum(len(coordinates) - len(ids) for ids in absent.values())
+    return _Chunk(len(keys), records, present, uncoded)
 
 
 def _inexact(

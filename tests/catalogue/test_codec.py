@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 from texcat.catalogue import codec
-from texcat.catalogue.errors import FingerprintMismatchError, FormatVersionError, RecordCorruptError
+from texcat.catalogue.errors import (
+    FingerprintMismatchError,
+    FormatVersionError,
+    RecordCorruptError,
+    UsageError,
+)
+from texcat.catalogue.store import single, stack
 from texcat.catalogue.types import Planes
 
 from .strategies import KEYS, keys, planes, same_planes
@@ -29,6 +36,31 @@ def test_decode_gives_back_what_was_encoded(
     assert found.tolist() == slots
     assert same_planes(decoded, original)
     assert len(record) == codec.HEADER_BYTES + count * codec.PLANE_BYTES + original.values.size
+
+
+@given(planes(), st.data())
+def test_a_spliced_record_is_the_one_that_encode_makes_of_all_its_planes(
+    original: Planes, data: st.DataObject
+) -> None:
+    count, rows, columns = original.values.shape
+    slots = sorted(data.draw(st.sets(st.integers(0, 14), min_size=count, max_size=count)))
+    slot = data.draw(st.integers(0, 14) | st.sampled_from(slots))
+    added = Planes(
+        data.draw(npst.arrays(np.uint8, (1, rows, columns))), np.float32([-2.5]), np.float32([7.25])
+    )
+    all_slots = sorted({*slots, slot})
+    each = {old: single(original, place) for place, old in enumerate(slots)} | {slot: added}
+    expected = codec.encode(all_slots, stack([each[i] for i in all_slots]), KEYS[0], 3, TAG)
+    record = codec.encode(slots, original, KEYS[0], 3, TAG)
+    assert codec.splice(record, slot, added, KEYS[0], 3) == expected
+    assert codec.decode_slots(memoryview(expected)) == tuple(all_slots)
+
+
+def test_a_plane_of_another_size_is_not_spliced_in() -> None:
+    record = codec.encode([0], FLAT, KEYS[0], 1, TAG)
+    other = Planes(np.zeros((1, 8, 8), np.uint8), FLAT.low, FLAT.high)
+    with pytest.raises(UsageError, match=r"maps of one size, \(4, 4\), got \(8, 8\)"):
+        codec.splice(record, 1, other, KEYS[0], 1)
 
 
 @given(planes(), st.data())

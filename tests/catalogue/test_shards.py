@@ -18,6 +18,7 @@ from texcat.catalogue.errors import (
     FingerprintMismatchError,
     FormatVersionError,
     RecordCorruptError,
+    RecordMissingError,
     StoreFullError,
     UsageError,
 )
@@ -107,6 +108,8 @@ def test_a_damaged_record_is_never_served_and_is_found(tmp_path: Path, part: str
     assert part in problems[0].reason
     assert store.read(KEYS[1]).maps.keys() == {1}
     assert store.held(KEYS[0]) == (None if part == "base" else frozenset()), "what is damaged is made again"
+    lacking = {KEYS[1]: set()} if part == "base" else {KEYS[0]: {1}, KEYS[1]: set()}
+    assert dict(store.lacking(KEYS, [1])) == lacking
     assert store.discard(problems) == 1
     assert KEYS[0].hex() not in str(list(store.check())) or part == "base"
     store.write([record(KEYS[0], 1, (1,))])
@@ -245,14 +248,29 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(tmp_path: Path, small_di
     store.close()
 
 
-def test_writing_over_a_damaged_record_mends_it(tmp_path: Path) -> None:
+def test_nothing_is_added_to_an_image_whose_base_is_damaged(tmp_path: Path) -> None:
+    store = lmdb_store(tmp_path)
+    store.write([record(KEYS[0], 1, (1,)), record(KEYS[1], 1, (1,))])
+    store.close()
+    _spoil(tmp_path, KEYS[0] + (0).to_bytes(4, "big"))
+    store = lmdb_store(tmp_path)
+    with pytest.raises(RecordMissingError, match=str(KEYS[0])):
+        store.write([TextureRecord(key, None, {2: plane(7)}) for key in KEYS[:2]])
+    assert store.held(KEYS[1]) == {1}, "nothing is written"
+    store.close()
+
+
+def test_writing_over_a_damaged_record_mends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = lmdb_store(tmp_path)
     store.write([record(KEYS[0], 1, (1, 2))])
     store.close()
     _spoil(tmp_path, KEYS[0] + (1).to_bytes(4, "big"))
     store = lmdb_store(tmp_path)
-    store.write([TextureRecord(KEYS[0], None, {2: plane(7)})])
+    with caplog.at_level("WARNING"):
+        store.write([TextureRecord(KEYS[0], None, {2: plane(7)})])
+    assert "its maps are dropped" in caplog.text, "damage gets no sound checksum"
     assert store.read(KEYS[0]).maps.keys() == {2}
+    assert list(store.check()) == []
     store.close()
 
 

@@ -82,6 +82,12 @@ class TestContract:
         assert read.base is not None
         assert (read.base.values == 6).all()
 
+    def test_what_is_lacking(self, store: TextureStore) -> None:
+        store.write([record(KEYS[0], 5, (1, 16)), record(KEYS[1], 5), record(KEYS[2], 5, (2, 16, 31))])
+        lacking = dict(store.lacking([KEYS[0], *KEYS], (1, 2, 16)))
+        assert lacking == {KEYS[0]: {2}, KEYS[1]: {1, 2, 16}, KEYS[2]: {1}}, "others are not held"
+        assert dict(store.lacking(KEYS, ())) == dict.fromkeys(KEYS[:3], frozenset())
+
     def test_an_image_that_is_not_held(self, store: TextureStore) -> None:
         assert store.held(KEYS[0]) is None
         with pytest.raises(RecordMissingError, match=str(KEYS[0])):
@@ -203,6 +209,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.code(key) == self.model.code(key)
             assert self.store.has_code(key) == self.model.has_code(key)
         assert sorted(self.store.codes()) == sorted(self.model.codes())
+        wanted = (1, 2, 16, 255)
+        assert dict(self.store.lacking(KEYS, wanted)) == dict(self.model.lacking(KEYS, wanted))
         for key in self.model.keys():
             assert_same(self.store.read(key), self.model.read(key))
         assert list(self.store.check()) == []
