@@ -167,6 +167,8 @@ class Catalogue:
     ) -> Interest:
         """Add an interest, or give the one of this phrase a new weight. Its maps are made by the next pass.
 
+        One that was archived is an interest like others again.
+
         Args:
             phrase: what it is called, and what questions are compared with.
             exemplars: images that show it, whole or in a box, in place of words. Their files are read here
@@ -206,9 +208,52 @@ class Catalogue:
         self.store.drop_interest(interest.id)
         return interest
 
+    def pin_interest(self, phrase: str, pinned: bool = True) -> Interest:
+        """Keep an interest from being pruned, or no more. One that is pinned is archived no more.
+
+        Raises:
+            UnknownInterestError: no interest has this phrase.
+        """
+        self.require_writable("pin an interest")
+        self.revision += 1
+        return self.registry.pin_interest(phrase, pinned)
+
+    def archive_interest(self, phrase: str, at: float) -> Interest:
+        """Give up the maps of an interest, and keep all else: exemplars, weight, vectors, history.
+
+        Until it is restored, no pass makes maps of it, and look-ups take it from codes.
+
+        Args:
+            phrase: of the interest.
+            at: now, in seconds since 1970.
+
+        Raises:
+            UnknownInterestError: no interest has this phrase.
+        """
+        self.require_writable("archive an interest")
+        # Registry first: if this is interrupted, maps stay that are counted, and go when it is pruned again.
+        self.revision += 1
+        interest = self.registry.archive_interest(phrase, at)
+        self.store.drop_interest(interest.id)
+        return interest
+
+    def restore_interest(self, phrase: str) -> Interest:
+        """Let an archived interest have maps again. The next pass, or an expansion, makes them.
+
+        Raises:
+            UnknownInterestError: no interest has this phrase.
+        """
+        self.require_writable("restore an interest")
+        self.revision += 1
+        return self.registry.archive_interest(phrase, None)
+
     def interests(self) -> list[Interest]:
-        """Every interest, in the order in which they were added."""
+        """Every interest, archived ones too, in the order in which they were added."""
         return self.registry.interests()
+
+    def mapped_interests(self) -> list[Interest]:
+        """The interests that images are to have maps of: those that are not archived."""
+        return [interest for interest in self.interests() if interest.archived is None]
 
     def compact(self, on_progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """Rewrite shards and registry without their free pages; how many bytes that returned to the disk.

@@ -158,6 +158,15 @@ def code_maps(code: bytes, coordinates: Floats) -> Floats:
     return maps
 
 
+def map_side(code: bytes) -> int:
+    """Side of the maps that a code gives, in cells.
+
+    Raises:
+        RecordCorruptError, FormatVersionError: as `code_maps`.
+    """
+    return _unpack(code).side
+
+
 def code_mean(code: bytes) -> Floats:
     """Float32 [K]: its product with the coordinates of a direction is the mean of the map.
 

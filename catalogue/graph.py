@@ -358,10 +358,7 @@ class InterestGraph:
         suggested before it, is left out.
         """
         sources = self._sources()
-        expected = {phrase: self._amount(level) for phrase, level in self._used.items()}
-        for source, moving in sources.items():
-            for phrase, edge in self._ties_of(source).items():
-                expected[phrase] = expected.get(phrase, 0.0) + moving * edge["strength"]
+        expected = self._expected(sources)
         ranked = [(-value, phrase) for phrase, value in expected.items() if phrase not in self._interests]
         heapq.heapify(ranked)
         chosen: list[Suggestion] = []
@@ -371,6 +368,10 @@ class InterestGraph:
                 reasons = tuple(islice(self._reasons(phrase, sources), REASONS))
                 chosen.append(Suggestion(phrase, self.standing(phrase), -value, self._use(phrase), reasons))
         return chosen
+
+    def expected(self) -> dict[str, float]:
+        """Expected use of phrases, interests among them, as in `suggest`; where it is 0, one is left out."""
+        return self._expected(self._sources())
 
     def frontier(self, n: int = 10) -> list[Step]:
         """The `n` best ties that lead from an interest to a phrase that nobody asked about: unexplored ones.
@@ -439,6 +440,14 @@ class InterestGraph:
             phrase: _MOVES_ON * -amount / self._sums[phrase]
             for amount, phrase in heapq.nsmallest(_SOURCES, used)
         }
+
+    def _expected(self, sources: Mapping[str, float]) -> dict[str, float]:
+        """Expected use of each phrase that was asked about, or that one of `sources` is tied to."""
+        expected = {phrase: self._amount(level) for phrase, level in self._used.items()}
+        for source, moving in sources.items():
+            for phrase, edge in self._ties_of(source).items():
+                expected[phrase] = expected.get(phrase, 0.0) + moving * edge["strength"]
+        return expected
 
     def _is_said(self, phrase: str, before: set[str]) -> bool:
         """Whether an interest, or one of the phrases `before`, is the same in other words."""

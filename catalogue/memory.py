@@ -28,7 +28,7 @@ from .catalogue import REGISTRY_NAME, Catalogue
 from .database import Database, insert_missing, sqlite_url
 from .errors import RegistryError, UsageError
 from .phrases import normalise_phrase
-from .weights import HALF_LIFE, Use, decayed
+from .weights import CONFIDENT, HALF_LIFE, Use, decayed
 
 MAX_OBSERVATIONS = 100_000
 """How many questions the log keeps: at a hundred a day, those of nearly three years."""
@@ -84,7 +84,7 @@ class Node:
 
     Attributes:
         phrase: normalised.
-        weight: the user's own, if it is an interest now; otherwise None.
+        weight: the user's own, if it is an interest now, and not archived; otherwise None.
         candidate: whether it belongs to the vocabulary that suggestions are also made from.
     """
 
@@ -218,6 +218,25 @@ class Memory:
             for phrase in {**amounts, **feedback}
         }
 
+    def missed(self, now: float, half_life: float = HALF_LIFE) -> dict[str, Use]:
+        """Phrases that questions named and that were not answered from what is stored, with how much so.
+
+        A question counts, decayed, with the part that its own words had in the answer:
+        ``max(0, 1 - confidence / 0.5)``. `Use.last` is when the last of them was asked, whatever its part.
+
+        Args:
+            now, half_life: as for `uses`.
+
+        Raises:
+            UsageError: as `uses`.
+        """
+        names = select(tables.phrases.c.id, tables.phrases.c.phrase)
+        with self.database.reading() as connection:
+            phrases = dict(connection.execute(names).all())
+            missed = _Events(phrases, connection.execute(_MISSED).all())
+        amounts, last = missed.sums(decayed(missed.times, now, half_life)), missed.last()
+        return {phrase: Use(amount, last=last[phrase]) for phrase, amount in amounts.items()}
+
     def history(self, times: Sequence[float], half_life: float = HALF_LIFE) -> dict[str, list[Use]]:
         """As `uses`, at each of `times`, as it was then: later questions and feedback have no part."""
         asked, said = self._events()
@@ -235,7 +254,11 @@ class Memory:
         """Every phrase that is known, in the order in which they came to be."""
         statement = (
             select(tables.phrases.c.phrase, tables.interests.c.weight, tables.phrases.c.candidate)
-            .outerjoin(tables.interests, tables.interests.c.phrase == tables.phrases.c.phrase)
+            .outerjoin(
+                tables.interests,
+                (tables.interests.c.phrase == tables.phrases.c.phrase)
+                & tables.interests.c.archived.is_(None),
+            )
             .order_by(tables.phrases.c.id)
         )
         with self.database.reading() as connection:
@@ -383,6 +406,18 @@ _ASKED = select(
     # As `Observation.amounts`.
     case((tables.mentions.c.named, 1.0), else_=tables.mentions.c.weight * tables.observations.c.confidence),
 ).join_from(tables.mentions, tables.observations)
+_MISSED = (
+    select(
+        tables.mentions.c.phrase_id,
+        tables.observations.c.time,
+        case(
+            (tables.observations.c.confidence < CONFIDENT, 1 - tables.observations.c.confidence / CONFIDENT),
+            else_=0.0,
+        ),
+    )
+    .join_from(tables.mentions, tables.observations)
+    .where(tables.mentions.c.named, tables.observations.c.tier != "stored")
+)
 _SAID = select(tables.feedback.c.phrase_id, tables.feedback.c.time, tables.feedback.c.amount)
 
 

@@ -172,11 +172,11 @@ class Registry:
         exemplars: Sequence[Exemplar] = (),
         with_words: bool = False,
     ) -> Interest:
-        """Keep an interest; if there is one of this phrase, it gets this weight.
+        """Keep an interest; if there is one of this phrase, it gets this weight, and is archived no more.
 
         If there is one that other `exemplars` show, it is forgotten with its vectors, and the new one has an
         id of its own: what was made with the old exemplars cannot be taken for what is made with these.
-        Without `exemplars`, those that it has stay.
+        Without `exemplars`, those that it has stay. It stays pinned if it is.
 
         Raises:
             InvalidPhraseError: as `normalise_phrase`.
@@ -192,9 +192,11 @@ class Registry:
             row = connection.execute(select(tables.interests).where(of_phrase)).one_or_none()
             held = None if row is None else _interest(row)
             if held is not None and not exemplars:
-                given = dataclasses.replace(held, weight=given.weight)
+                given = dataclasses.replace(held, weight=given.weight, archived=None)
             elif held is not None and _shown_by(held) != _shown_by(given):
                 connection.execute(delete(tables.interests).where(of_phrase))
+            if held is not None:
+                given = dataclasses.replace(given, pinned=held.pinned)
             # Its node in the graph, which stays when the interest goes.
             connection.execute(insert_missing(connection, tables.phrases), {"phrase": normal})
             return _interest(connection.execute(statement, _interest_row(given)).one())
@@ -211,6 +213,43 @@ class Registry:
             delete(tables.interests).where(tables.interests.c.phrase == normal).returning(tables.interests)
         )
         with self._database.writing(f"remove interest {normal!r}") as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            raise UnknownInterestError(normal)
+        return _interest(row)
+
+    def pin_interest(self, phrase: str, pinned: bool) -> Interest:
+        """Let an interest be pinned, and archived no more, or let it be pinned no more; return it.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+            UnknownInterestError: there is none of this phrase.
+        """
+        values = {"pinned": True, "archived": None} if pinned else {"pinned": False}
+        return self._change_interest(phrase, values)
+
+    def archive_interest(self, phrase: str, at: float | None) -> Interest:
+        """Note that the maps of an interest are given up, or, with None, that it is to have them; return it.
+
+        Args:
+            phrase: of the interest.
+            at: now, in seconds since 1970.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+            UnknownInterestError: there is none of this phrase.
+        """
+        return self._change_interest(phrase, {"archived": at})
+
+    def _change_interest(self, phrase: str, values: Mapping[str, object]) -> Interest:
+        normal = normalise_phrase(phrase)
+        statement = (
+            update(tables.interests)
+            .where(tables.interests.c.phrase == normal)
+            .values(values)
+            .returning(tables.interests)
+        )
+        with self._database.writing(f"change interest {normal!r}") as connection:
             row = connection.execute(statement).one_or_none()
         if row is None:
             raise UnknownInterestError(normal)
@@ -541,7 +580,7 @@ def _storable(text: str) -> str:
 
 def _interest(row: Row[Any]) -> Interest:
     exemplars = _exemplars_from_json(row.exemplars)
-    return Interest(row.id, row.phrase, row.weight, exemplars, row.with_words)
+    return Interest(row.id, row.phrase, row.weight, exemplars, row.with_words, row.pinned, row.archived)
 
 
 def _interest_row(interest: Interest) -> dict[str, object]:
@@ -550,6 +589,8 @@ def _interest_row(interest: Interest) -> dict[str, object]:
         "weight": interest.weight,
         "exemplars": _exemplars_to_json(interest.exemplars),
         "with_words": interest.with_words,
+        "pinned": interest.pinned,
+        "archived": interest.archived,
     }
 
 

@@ -29,6 +29,9 @@ GROUP = 15
 three."""
 
 
+_PAGE = 4096
+
+
 def part_of(interest: int) -> int:
     """Part of an image that holds the map of `interest` (>= 1)."""
     return 1 + (interest - 1) // GROUP
@@ -42,6 +45,12 @@ def slot_of(interest: int) -> int:
 def interest_at(part: int, slot: int) -> int:
     """The interest whose map lies in `slot` of `part`: the inverse of `part_of` and `slot_of`."""
     return (part - 1) * GROUP + slot + 1
+
+
+def map_bytes(side: int) -> float:
+    """Bytes of the disk that one map of side x side cells takes: its part of a full record in whole pages."""
+    record = codec.HEADER_BYTES + GROUP * (codec.PLANE_BYTES + side * side)
+    return -(-record // _PAGE) * _PAGE / GROUP
 
 
 def stack(planes: Sequence[Planes]) -> Planes:

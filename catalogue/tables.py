@@ -60,6 +60,8 @@ interests = Table(
     Column("weight", Double, nullable=False),
     Column("exemplars", Text, nullable=False),
     Column("with_words", Boolean, nullable=False, server_default=false()),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
+    Column("archived", Double),
     sqlite_autoincrement=True,  # maps in the store are named by id, so an id is never given twice
 )
 

@@ -99,6 +99,9 @@ class Interest:
         weight: part in a blend, beside other interests.
         exemplars: images that show it. Without any, the words of the phrase tell where it is in an image.
         with_words: whether they do beside exemplars too, half and half.
+        pinned: whether pruning must leave it alone.
+        archived: when its maps were given up, in seconds since 1970; None while images are to have them. An
+            archived interest answers questions from codes, and is filled again when it is asked for.
     """
 
     id: int
@@ -106,6 +109,8 @@ class Interest:
     weight: float = 1.0
     exemplars: tuple[Exemplar, ...] = ()
     with_words: bool = False
+    pinned: bool = False
+    archived: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from .errors import UsageError
 
+CONFIDENT = 0.5
+"""From this confidence on, the interests alone answer a question; below it, its own words have a part."""
+
 HALF_LIFE = 30 * 86_400.0
 """Default, in seconds: what was asked a month ago counts half."""
 

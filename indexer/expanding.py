@@ -52,6 +52,7 @@ class ExpandReport:
         uncoded: images that lack a map and have no code; the next indexing pass makes both.
         unavailable: images that were to be encoded again, no file of which is there as it was indexed.
         skipped: files that were to be encoded again and could not be read, each with its reason.
+        stopped: whether it was stopped before it had gone through all images.
         seconds: duration.
     """
 
@@ -61,7 +62,24 @@ class ExpandReport:
     uncoded: int = 0
     unavailable: int = 0
     skipped: tuple[Skipped, ...] = ()
+    stopped: bool = False
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How an expansion from codes goes along.
+
+    Attributes:
+        images: so many are written together; `CHUNK` when None.
+        gentle: whether one thread does all, and nothing is made ahead of what is written.
+        go_on: asked before each chunk of images. When it says no, the expansion ends there: what was written
+            is there, and the rest is made by the next one. It may also wait, with nothing held.
+    """
+
+    images: int | None = None
+    gentle: bool = False
+    go_on: Callable[[], bool] = lambda: True
 
 
 def expand_interest(
@@ -71,12 +89,15 @@ def expand_interest(
     exact: bool = False,
     device: str = "auto",
     encoder: DenseEncoder | None = None,
+    pace: Pace = Pace(),
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> ExpandReport:
     """Store the maps of interests for every image that has a code. Interests that are new are added.
 
-    Interrupt it at any time: maps that are stored are not made again. No image goes through the encoder,
-    unless `exact` is on; it is loaded only for a phrase whose direction is not known yet.
+    One that is archived is an interest like others again; one that is removed, or archived, while this goes
+    on has no maps in the end. Interrupt it at any time: maps that are stored are not made again. No image
+    goes through the encoder, unless `exact` is on; it is loaded only for a phrase whose direction is not
+    known yet.
 
     Args:
         catalogue: open to write.
@@ -84,6 +105,7 @@ def expand_interest(
         exact: encode again, from their files, the images that lack a map or whose map was made from the code.
         device: where the encoder runs, if it is needed.
         encoder: an encoder that is loaded already.
+        pace: how it goes along, unless `exact` is on.
         on_progress: called after each commit; counts images, and files with `exact`.
 
     Raises:
@@ -111,15 +133,32 @@ def expand_interest(
             skipped=skipped,
         )
     else:
-        report = _decode(catalogue, interests, coordinates, keys, on_progress)
+        report = _decode(catalogue, interests, coordinates, keys, pace=pace, on_progress=on_progress)
+    _drop_abandoned(catalogue, interests)
     refresh_distributions(catalogue)
     return replace(report, seconds=time.monotonic() - started)
 
 
 def _interests(catalogue: Catalogue, phrases: Sequence[str]) -> tuple[Interest, ...]:
-    """The interests of `phrases`, each once; those that are new are added."""
+    """The interests of `phrases`, each once; those that are new are added, and archived ones restored."""
     normal = dict.fromkeys(normalise_phrase(phrase) for phrase in phrases)  # all are looked at first
-    return tuple(catalogue.registry.find_interest(p) or catalogue.add_interest(p) for p in normal)
+    found = []
+    for phrase in normal:
+        interest = catalogue.registry.find_interest(phrase) or catalogue.add_interest(phrase)
+        found.append(interest if interest.archived is None else catalogue.restore_interest(phrase))
+    return tuple(found)
+
+
+def _drop_abandoned(catalogue: Catalogue, interests: Sequence[Interest]) -> None:
+    """Drop what was written for interests that another thread has removed or archived meanwhile.
+
+    It changes the registry first, and drops maps then: those that it has not yet forgotten when this looks,
+    it drops itself.
+    """
+    wanted = {interest.id for interest in catalogue.mapped_interests()}
+    for interest in interests:
+        if interest.id not in wanted:
+            catalogue.store.drop_interest(interest.id)
 
 
 def _coordinates(
@@ -155,22 +194,27 @@ def _decode(
     interests: tuple[Interest, ...],
     coordinates: Coordinates,
     keys: Sequence[ImageKey],
+    *,
+    pace: Pace,
     on_progress: Callable[[Progress], None],
 ) -> ExpandReport:
     """Make the maps that are lacking from codes, and store them, a chunk of images after the other."""
     store = catalogue.store
     filled = present = uncoded = done = 0
     on_progress(Progress(0, len(keys), 0))
+    size = pace.images or CHUNK
     with thread_pool() as pool, threadpool_limits(1, user_api="blas"):
-        chunks = (keys[start : start + CHUNK] for start in range(0, len(keys), CHUNK))
-        for chunk in bounded_map(pool, lambda chunk: _decoded(store, coordinates, chunk), chunks, WINDOW):
+        # With a window of one, a chunk is begun when the one before it is written.
+        window = 1 if pace.gentle else WINDOW
+        chunks = (keys[start : start + size] for start in range(0, len(keys), size) if pace.go_on())
+        for chunk in bounded_map(pool, lambda chunk: _decoded(store, coordinates, chunk), chunks, window):
             store.write(chunk.records)
             filled += sum(len(record.maps) for record in chunk.records)
             present += chunk.present
             uncoded += chunk.uncoded
             done += chunk.images
             on_progress(Progress(done, len(keys), uncoded))
-    return ExpandReport(interests, filled, present, uncoded)
+    return ExpandReport(interests, filled, present, uncoded, stopped=done < len(keys))
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ class _Pass:
         self.skipped: list[Skipped] = []
         self._catalogue = catalogue
         self._on_progress = on_progress
-        self._wanted = frozenset(interest.id for interest in catalogue.interests())
+        self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self._codes = codes
         self._again = again
         self._claims = threading.Lock()
@@ -420,7 +420,7 @@ def _lacks(catalogue: Catalogue, key: ImageKey, wanted: frozenset[int], codes: b
 
 def _lacking(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
     """Those of `files` whose record is gone, or lacks the map of an interest or a code it shall have."""
-    wanted = frozenset(interest.id for interest in catalogue.interests())
+    wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
     complete: dict[ImageKey, bool] = {}
     for known in files:
         if known.key is not None and known.key not in complete:

@@ -48,7 +48,7 @@ def relate_by_sight(catalogue: Catalogue, memory: Memory) -> int:
         RecordCorruptError: a record is damaged.
         ReadOnlyError, StoreFullError: the memory is open to read, or the disk is full.
     """
-    scored = {i.phrase: interest_scores(catalogue.store, i.id) for i in catalogue.interests()}
+    scored = {i.phrase: interest_scores(catalogue.store, i.id) for i in catalogue.mapped_interests()}
     most = max((len(keys) for keys, _ in scored.values()), default=0)
     scored = {phrase: found for phrase, found in scored.items() if 2 * len(found[0]) >= max(most, 1)}
     held = [set(keys) for keys, _ in scored.values()]

@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 def refresh_distributions(catalogue: Catalogue) -> dict[int, Distribution]:
     """Bring the distributions of all interests up to date, and return them by interest id.
 
-    An interest whose map no image of the sample holds has none. The sample is the first `SAMPLE_IMAGES` that
-    the store names; it names them by their digests, so that they are a random choice. Records that are
-    damaged are left out, with a warning.
+    An interest whose map no image of the sample holds has none, and one that is archived keeps what it has.
+    The sample is the first `SAMPLE_IMAGES` that the store names; it names them by their digests, so that they
+    are a random choice. Records that are damaged are left out, with a warning.
 
     Raises:
         ReadOnlyError: the catalogue is open to read.
@@ -46,7 +46,7 @@ def refresh_distributions(catalogue: Catalogue) -> dict[int, Distribution]:
     every = catalogue.store.keys()
     sample = list(islice(every, SAMPLE_IMAGES))
     corpus = len(sample) + sum(1 for _ in every)
-    due = [i.id for i in catalogue.interests() if _is_due(known.get(i.id), len(sample), corpus)]
+    due = [i.id for i in catalogue.mapped_interests() if _is_due(known.get(i.id), len(sample), corpus)]
     made: dict[int, Distribution] = {}
     for start in range(0, len(due), GROUP):
         for interest, maps in _maps(catalogue.store, sample, due[start : start + GROUP]).items():

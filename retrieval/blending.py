@@ -15,12 +15,10 @@ from ..catalogue.derived import derived_planes, interest_edges, interest_salienc
 from ..catalogue.grid import grid_channels, resize_plane
 from ..catalogue.quantise import dequantise
 from ..catalogue.types import GRID, Planes
+from ..catalogue.weights import CONFIDENT
 from .types import Match
 
 Plane = NDArray[np.float32]
-
-CONFIDENT = 0.5
-"""From this confidence on, the interests alone make the similarity."""
 
 
 def own_share(confidence: float) -> float:

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -65,6 +66,21 @@ def test_a_named_phrase_counts_whole_and_a_match_by_weight_and_confidence(memory
         "car": Use(1.0, 0.0, 0.0),
         "wheel": Use(pytest.approx(0.2), 0.0, 0.0),
     }
+
+
+def test_what_was_missed_counts_with_what_interests_could_not_answer(memory: Memory) -> None:
+    whole, half = asked(0.0, "red car", confidence=0.0), asked(0.0, "red car", cat=1.0, confidence=0.25)
+    answered = asked(7.0, "red car", "dog", confidence=0.75)
+    memory.record([asked(9.0, "red car", confidence=0.0)])  # all of it was stored
+    memory.record(
+        [replace(o, tier=tier) for o, tier in zip((whole, half), ("coded", "computed"), strict=True)]
+    )
+    assert memory.missed(0.0) == {"red car": Use(1.5, 0.0, 0.0)}, "a match is no name"
+    memory.record([replace(whole, tier="coded"), replace(half, tier="computed")])
+    assert memory.missed(0.0) == {"red car": Use(1.5, 0.0, 0.0)}, "a match is no name"
+    memory.record([replace(answered, tier="coded")])
+    missed = memory.missed(10.0, half_life=10.0)
+    assert missed == {"red car": Use(0.75, 0.0, 7.0), "dog": Use(0.0, 0.0, 7.0)}
 
 
 def test_use_decays_with_time_and_rises_with_questions_and_feedback(memory: Memory) -> None:

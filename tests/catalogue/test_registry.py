@@ -436,3 +436,21 @@ class TestFiles:
         assert registry.counts().missing == len(seen)
         assert registry.forget_files(found) == sorted(keys)
         assert time.perf_counter() - start < 5  # row by row, each with its own commit, it takes far longer
+
+
+def test_an_interest_is_pinned_and_archived_and_stays_what_it_is(registry: Registry) -> None:
+    cat = registry.add_interest("cat", weight=2.0)
+    assert (cat.pinned, cat.archived) == (False, None)
+    archived = registry.archive_interest(" CAT", 12.5)
+    assert archived == replace(cat, archived=12.5)
+    assert registry.interests() == [archived]
+    assert registry.pin_interest("cat", True) == replace(cat, pinned=True)
+    assert registry.archive_interest("cat", 13.0).pinned
+    assert registry.add_interest("cat", weight=3.0) == replace(cat, weight=3.0, pinned=True)
+    shown = registry.add_interest("cat", exemplars=[Exemplar("/a.png")])
+    assert (shown.id == cat.id, shown.pinned, shown.archived) == (False, True, None)
+    assert not registry.pin_interest("cat", False).pinned
+    with pytest.raises(UnknownInterestError):
+        registry.pin_interest("dog", True)
+    with pytest.raises(UnknownInterestError):
+        registry.archive_interest("dog", 0.0)

@@ -26,7 +26,7 @@ from texcat.catalogue.codes import code_maps
 from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, expanding, index_corpus
-from texcat.indexer.expanding import expand_interest
+from texcat.indexer.expanding import Pace, expand_interest
 
 from ..catalogue.strategies import same_planes
 from ..fakes import TinyEncoder
@@ -275,3 +275,51 @@ def test_an_expansion_that_is_stopped_goes_on_where_it_stopped(
         report = expand_interest(opened, ["green field"])
         assert (report.filled, report.present) == (2_005 - done, done)
         assert {key: plane.tobytes() for key, plane in maps(opened, "green field").items()} == expected
+
+
+def test_an_archived_interest_is_left_out_of_passes_and_comes_back_when_it_is_expanded(
+    catalogue: Catalogue, photos: Path
+) -> None:
+    expand_interest(catalogue, ["green field"], encoder=TinyEncoder())
+    catalogue.archive_interest("green field", 1.0)
+    photo(photos / "new.png", 100)
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    assert (report.indexed, report.unchanged) == (1, 5)
+    assert maps(catalogue, "green field") == {}
+    back = expand_interest(catalogue, ["green field"])
+    assert (back.filled, back.interests[0].archived) == (6, None)
+
+
+def test_an_expansion_can_be_told_to_stop_between_chunks(catalogue: Catalogue) -> None:
+    answers = iter([True, True, False])
+    pace = Pace(images=2, gentle=True, go_on=lambda: next(answers))
+    seen: list[Progress] = []
+    report = expand_interest(
+        catalogue, ["green field"], encoder=TinyEncoder(), pace=pace, on_progress=seen.append
+    )
+    assert (report.filled, report.stopped) == (4, True)
+    assert seen[-1] == Progress(4, 5, 0)
+    rest = expand_interest(catalogue, ["green field"])
+    assert (rest.filled, rest.present, rest.stopped) == (1, 4, False)
+
+
+@pytest.mark.parametrize("how", ["remove", "archive"])
+def test_an_interest_that_goes_while_it_is_expanded_leaves_no_maps(catalogue: Catalogue, how: str) -> None:
+    asked = 0
+
+    def go_on() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 3:  # as another thread of this process may
+            if how == "remove":
+                catalogue.remove_interest("green field")
+            else:
+                catalogue.archive_interest("green field", 1.0)
+        return True
+
+    pace = Pace(images=1, gentle=True, go_on=go_on)
+    expand_interest(catalogue, ["green field", "blue sky"], encoder=TinyEncoder(), pace=pace)
+    held = catalogue.store.stats().maps
+    assert {i.phrase: held.get(i.id, 0) for i in catalogue.mapped_interests()} == {"red": 5, "blue sky": 5}
+    assert len(held) == 2
+    assert list(verify(catalogue)) == []
