@@ -72,10 +72,6 @@ def test_what_was_missed_counts_with_what_interests_could_not_answer(memory: Mem
     whole, half = asked(0.0, "red car", confidence=0.0), asked(0.0, "red car", cat=1.0, confidence=0.25)
     answered = asked(7.0, "red car", "dog", confidence=0.75)
     memory.record([asked(9.0, "red car", confidence=0.0)])  # all of it was stored
-    memory.record(
-        [replace(o, tier=tier) for o, tier in zip((whole, half), ("coded", "computed"), strict=True)]
-    )
-    assert memory.missed(0.0) == {"red car": Use(1.5, 0.0, 0.0)}, "a match is no name"
     memory.record([replace(whole, tier="coded"), replace(half, tier="computed")])
     assert memory.missed(0.0) == {"red car": Use(1.5, 0.0, 0.0)}, "a match is no name"
     memory.record([replace(answered, tier="coded")])
