@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, bindparam, case, delete, exists, select, update
+from sqlalchemy import Connection, bindparam, case, delete, exists, func, select, update
 
 from . import tables
 from .catalogue import REGISTRY_NAME, Catalogue
@@ -199,6 +199,11 @@ class Memory:
             )
             yield Observation(time, tier, confidence, mentions, count, number)
 
+    def last_observation(self) -> int:
+        """The id of the newest observation; 0 while there is none."""
+        with self.database.reading() as connection:
+            return connection.scalar(select(func.max(tables.observations.c.id))) or 0
+
     def uses(self, now: float, half_life: float = HALF_LIFE) -> dict[str, Use]:
         """What each phrase in the log was used for, at `now`, by `weights`.
 
@@ -223,6 +228,7 @@ class Memory:
 
         A question counts, decayed, with the part that its own words had in the answer:
         ``max(0, 1 - confidence / 0.5)``. `Use.last` is when the last of them was asked, whatever its part.
+        What was asked before the user removed an interest does not count for its phrase.
 
         Args:
             now, half_life: as for `uses`.
@@ -416,7 +422,12 @@ _MISSED = (
         ),
     )
     .join_from(tables.mentions, tables.observations)
-    .where(tables.mentions.c.named, tables.observations.c.tier != "stored")
+    .join(tables.phrases, tables.phrases.c.id == tables.mentions.c.phrase_id)
+    .where(
+        tables.mentions.c.named,
+        tables.observations.c.tier != "stored",
+        tables.phrases.c.removed.is_(None) | (tables.observations.c.time > tables.phrases.c.removed),
+    )
 )
 _SAID = select(tables.feedback.c.phrase_id, tables.feedback.c.time, tables.feedback.c.amount)
 

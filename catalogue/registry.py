@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -212,8 +213,11 @@ class Registry:
         statement = (
             delete(tables.interests).where(tables.interests.c.phrase == normal).returning(tables.interests)
         )
+        of_phrase = tables.phrases.c.phrase == normal
         with self._database.writing(f"remove interest {normal!r}") as connection:
             row = connection.execute(statement).one_or_none()
+            if row is not None:  # what was asked until now is no reason to bring it back
+                connection.execute(update(tables.phrases).where(of_phrase).values(removed=time.time()))
         if row is None:
             raise UnknownInterestError(normal)
         return _interest(row)

@@ -138,6 +138,7 @@ phrases = Table(
     Column("id", Integer, primary_key=True),
     Column("phrase", Text, nullable=False, unique=True),
     Column("candidate", Boolean, nullable=False, server_default=false()),
+    Column("removed", Double),
 )
 
 observations = Table(

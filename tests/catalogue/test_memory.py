@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_what_was_missed_counts_with_what_interests_could_not_answer(memory: Mem
     memory.record([replace(answered, tier="coded")])
     missed = memory.missed(10.0, half_life=10.0)
     assert missed == {"red car": Use(0.75, 0.0, 7.0), "dog": Use(0.0, 0.0, 7.0)}
+    assert memory.last_observation() == 4
+
+
+def test_what_was_missed_before_an_interest_was_removed_is_no_reason_to_bring_it_back(
+    registry: Registry, memory: Memory
+) -> None:
+    missed = replace(asked(time.time(), "dog", confidence=0.0), tier="coded")
+    memory.record([missed])
+    registry.add_interest("dog")
+    registry.remove_interest("dog")
+    assert memory.missed(time.time()) == {}
+    memory.record([replace(missed, time=time.time())])
+    assert memory.missed(time.time())["dog"].amount == pytest.approx(1)
 
 
 def test_use_decays_with_time_and_rises_with_questions_and_feedback(memory: Memory) -> None:
