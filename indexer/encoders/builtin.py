@@ -3,6 +3,7 @@
 EfficientNet-Lite2 (Tan & Le 2019) sees, MiniLM reads. A phrase is placed among the 1,000 classes by what
 their names and definitions mean, and its direction is the mix of their classifier rows: ConSE (Norouzi et
 al. 2014) and DeViSE (Frome et al. 2013), kept linear, so that a map is a product with the patch features.
+Phrases near one of 80 everyday things get, on top, what a fit to labelled photos adds (see `fitted`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ...catalogue.errors import EncoderError
 from ...catalogue.grid import gaussian_matrix
 from .cache import cached_array
+from .fitted import NEAR, FittedDirections
 from .minilm import WIDTH as TEXT_DIM
 from .minilm import MiniLM, minilm_files
 from .support import check_images, choose_device, fingerprint
 
-HEAD_VERSION = 1
+HEAD_VERSION = 2
 """Goes into the fingerprint: raise it with any change here that changes a feature or a direction."""
 
 INPUT_SIZE = 512
@@ -44,6 +46,9 @@ SIGMA = 2.0
 """Of the Gaussian that smooths patch features, in cells."""
 
 PROMPT = "a photo of a {}"
+
+FITTED = Path(__file__).with_name("builtin.safetensors")
+"""What ``benchmarks/fit_builtin.py --write`` makes from COCO photos and boxes (annotations CC BY 4.0)."""
 
 _PEOPLE_WORDS = """
 adult adults athlete athletes audience babies baby boy boys bride brother brothers child children crowd
@@ -69,7 +74,8 @@ class BuiltinEncoder:
     - phrase x: ``t = norm(e(x) + e("a photo of a " + x))``
     - weights:  ``w = softmax(T t / 0.1) - 1 / 1000``, which takes off the mean logit of each patch; for a
       phrase about people, the mean of w over the phrase and `WORN`
-    - direction: ``W^T w``, W the classifier's weights [1000, 1280]
+    - direction: ``W^T w + D^T n``, W the classifier's weights [1000, 1280], D the directions fitted to 80
+      categories [80, 1280], n the nearness of t to their names, 0 for most phrases
 
     Patch features are the network's last feature map, smoothed with a Gaussian of sigma 2 cells.
 
@@ -97,11 +103,24 @@ class BuiltinEncoder:
         fold_batch_norms(network)
         self._network = network.to(place).to(memory_format=torch.channels_last)
         self._minilm = MiniLM().to(place)
+        self._fitted = FittedDirections.load(FITTED, TEXT_DIM, self.dim).to(place)
         self._blur = torch.from_numpy(gaussian_matrix(self.grid[0], SIGMA).copy()).to(place)
         self.fingerprint = fingerprint(
             "builtin-efficientnet-lite2-minilm",
-            (weights, *minilm_files()),
-            (INPUT_SIZE, STRIDE, MEAN, STD, SIGMA, TEMPERATURE, PROMPT, WORN, sorted(PEOPLE), HEAD_VERSION),
+            (weights, *minilm_files(), FITTED),
+            (
+                INPUT_SIZE,
+                STRIDE,
+                MEAN,
+                STD,
+                SIGMA,
+                TEMPERATURE,
+                PROMPT,
+                WORN,
+                sorted(PEOPLE),
+                NEAR,
+                HEAD_VERSION,
+            ),
             classes,
         )
 
@@ -121,6 +140,11 @@ class BuiltinEncoder:
     @torch.inference_mode()
     def direction(self, phrases: Sequence[str]) -> Tensor:
         """Directions of phrases: float32 [N, 1280]."""
+        return self.guess(phrases) + self._fitted.added(self.text(phrases))
+
+    @torch.inference_mode()
+    def guess(self, phrases: Sequence[str]) -> Tensor:
+        """Directions ``W^T w``, from text and classifier alone: float32 [N, 1280]."""
         weights = self._class_weights(phrases)
         about_people = [index for index, phrase in enumerate(phrases) if names_people(phrase)]
         if about_people:

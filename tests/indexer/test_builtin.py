@@ -13,6 +13,7 @@ from skimage import data
 from texcat.catalogue.errors import EncoderError, UsageError
 from texcat.indexer.encoders import load_encoder
 from texcat.indexer.encoders.builtin import (
+    FITTED,
     MEAN,
     STD,
     WORN,
@@ -22,6 +23,7 @@ from texcat.indexer.encoders.builtin import (
     load_network,
     names_people,
 )
+from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.minilm import MiniLM
 from texcat.indexer.images import load_image, to_square
 from torch import Tensor
@@ -152,20 +154,43 @@ def test_directions_are_their_formula(encoder: BuiltinEncoder) -> None:
         load_network(WEIGHTS).get_parameter("classifier.weight").numpy(),
     )
 
-    minilm = MiniLM()
+    minilm, fitted = MiniLM(), FittedDirections.load(FITTED, 384, 1280)
+
+    def text(phrase: str) -> NDArray[np.float32]:
+        t: NDArray[np.float32] = minilm.encode([phrase, f"a photo of a {phrase}"]).sum(0).numpy()
+        return t / np.linalg.norm(t)
 
     def weights(phrase: str) -> NDArray[np.float32]:
-        t = minilm.encode([phrase, f"a photo of a {phrase}"]).sum(0).numpy()
-        exponentials = np.exp(classes @ (t / np.linalg.norm(t)) / 0.1)
+        exponentials = np.exp(classes @ text(phrase) / 0.1)
         w: NDArray[np.float32] = exponentials / exponentials.sum() - 0.001
         return w
 
+    def added(phrase: str) -> NDArray[np.float32]:
+        near = np.maximum(0, (fitted.texts.numpy() @ text(phrase) - 0.6) / 0.4)
+        shares: NDArray[np.float32] = near / max(1, near.sum()) @ fitted.directions.numpy()
+        return shares
+
     for phrase, expected in (
         ("bicycle", weights("bicycle")),
+        ("accordion", weights("accordion")),
         ("person", np.mean([weights(word) for word in ("person", *WORN)], axis=0)),
     ):
-        actual = encoder.direction(["something else", phrase])[1].numpy()
-        np.testing.assert_allclose(actual, expected @ rows, rtol=1e-3, atol=1e-5)
+        guessed, actual = (call(["something else", phrase])[1] for call in (encoder.guess, encoder.direction))
+        np.testing.assert_allclose(guessed.numpy(), expected @ rows, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(actual.numpy(), expected @ rows + added(phrase), rtol=1e-3, atol=1e-4)
+
+
+def test_the_shipped_fit_reaches_what_is_near_and_nothing_else(encoder: BuiltinEncoder) -> None:
+    fitted = FittedDirections.load(FITTED, 384, 1280)
+    assert len(fitted.phrases) == 80
+    assert {"person", "bicycle", "toothbrush"} < set(fitted.phrases)
+    assert all(fitted.directions.abs().sum(1) > 0)
+    assert FITTED.stat().st_size < 400_000
+    torch.testing.assert_close(encoder.text(fitted.phrases), fitted.texts, rtol=0, atol=1e-5)
+    near = fitted.nearness(encoder.text(["bicycle", "my old bicycle", "accordion"]))
+    bicycle = fitted.phrases.index("bicycle")
+    assert near[0].argmax() == near[1].argmax() == bicycle
+    assert not near[2].any()
 
 
 def test_text_brings_like_phrases_together(encoder: BuiltinEncoder) -> None:
