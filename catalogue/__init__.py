@@ -25,6 +25,7 @@ from .errors import (
     UnknownChannelError,
     UnknownEncoderError,
     UnknownInterestError,
+    UnrelatedError,
     UsageError,
 )
 from .types import GRID, Box, Exemplar, ImageKey, IndexReport, Interest, Planes, Skipped, TextureRecord
@@ -68,5 +69,6 @@ __all__ = [
     "UnknownChannelError",
     "UnknownEncoderError",
     "UnknownInterestError",
+    "UnrelatedError",
     "UsageError",
 ]

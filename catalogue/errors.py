@@ -19,6 +19,7 @@ TexcatError
  │   ├─ RecordMissingError
  │   └─ StoreFullError
  ├─ RegistryError               the registry database
+ ├─ UnrelatedError              two phrases that nothing leads from one to the other
  ├─ ImageReadError              one image that cannot be read
  ├─ EncoderNeededError          what only an encoder can make, where none may be loaded
  ├─ EncoderError                an encoder that cannot be loaded or run
@@ -201,6 +202,20 @@ class RegistryError(TexcatError):
         self.url = url
         self.reason = reason
         super().__init__(f"registry {url}: {reason}")
+
+
+class UnrelatedError(TexcatError):
+    """Two phrases of the graph of interests that no chain of ties joins."""
+
+    def __init__(self, start: str, end: str, around: tuple[int, int]) -> None:
+        self.start = start
+        self.end = end
+        self.around = around
+        super().__init__(
+            f"nothing leads from {start!r} to {end!r}: {around[0]} phrases hang together around the first "
+            f"and {around[1]} around the second; ask about both in one session, or add an interest that lies "
+            "between them"
+        )
 
 
 class ImageReadError(TexcatError):

@@ -29,7 +29,7 @@ from typing import Any, Self, TypeVar
 
 import networkx as nx
 
-from .errors import UsageError
+from .errors import UnrelatedError, UsageError
 from .memory import Memory, Node, Observation
 from .relations import Relation, Relations
 from .settings import Settings
@@ -320,20 +320,34 @@ class InterestGraph:
         A walk is as long as the sum of the -log of its steps' strengths (Dijkstra, from both ends at once).
 
         Raises:
-            UsageError: one of them is no node, or there is no way from one to the other.
+            UsageError: one of them is no node.
+            UnrelatedError: there is no way from one to the other.
         """
         self._require(start)
         self._require(end)
         try:
             _, phrases = nx.bidirectional_dijkstra(self._graph, start, end, weight="length")
         except nx.NetworkXNoPath:
-            around = [len(nx.node_connected_component(self._graph, phrase)) for phrase in (start, end)]
-            raise UsageError(
-                f"nothing leads from {start!r} to {end!r}: {around[0]} phrases hang together around the "
-                f"first and {around[1]} around the second; ask about both in one session, or add an interest "
-                "that lies between them"
-            ) from None
+            component = nx.node_connected_component
+            around = len(component(self._graph, start)), len(component(self._graph, end))
+            raise UnrelatedError(start, end, around) from None
         return [self._step(a, b) for a, b in pairwise(phrases)]
+
+    def among(self, phrases: Iterable[str]) -> list[Step]:
+        """The strongest tie of each two of `phrases` that are tied, once, in alphabetical order.
+
+        Raises:
+            UsageError: one of them is no node.
+        """
+        members = sorted(set(phrases))
+        for phrase in members:
+            self._require(phrase)
+        return [
+            self._step(phrase, other)
+            for phrase in members
+            for other in members
+            if phrase < other and other in self._ties_of(phrase)
+        ]
 
     def communities(self) -> list[tuple[str, ...]]:
         """Interests and seen phrases that belong together: the largest first, each with its hubs first.

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import asking, demo, expanding, indexing, inspecting, interests, keeping, making, searching
+from . import asking, demo, expanding, exploring, indexing, inspecting, interests, keeping, making, searching
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -31,6 +31,9 @@ app.command()(asking.lookup)
 app.command()(asking.query)
 app.command()(asking.ask)
 app.command()(searching.search)
+app.command()(exploring.suggest)
+app.command()(exploring.path)
+app.command()(exploring.fingerprint)
 app.command()(inspecting.stats)
 app.command()(keeping.verify)
 app.command()(keeping.compact)

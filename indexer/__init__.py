@@ -2,5 +2,6 @@
 
 from .indexing import Progress, index_corpus
 from .learning import learn_interest
+from .relating import interest_graph
 
-__all__ = ["Progress", "index_corpus", "learn_interest"]
+__all__ = ["Progress", "index_corpus", "interest_graph", "learn_interest"]

@@ -24,7 +24,7 @@ from ..catalogue.store import TextureStore, single
 from ..catalogue.types import ImageKey, Interest, Planes, Skipped, TextureRecord
 from .encoders import DenseEncoder, load_encoder
 from .indexing import Progress, adopt_encoder, encode_again, ensure_vectors
-from .statistics import refresh_distributions
+from .relating import measure_maps
 from .threads import bounded_map, thread_pool
 
 CHUNK = 512
@@ -135,7 +135,7 @@ def expand_interest(
     else:
         report = _decode(catalogue, interests, coordinates, keys, pace=pace, on_progress=on_progress)
     _drop_abandoned(catalogue, interests)
-    refresh_distributions(catalogue)
+    measure_maps(catalogue)
     return replace(report, seconds=time.monotonic() - started)
 
 

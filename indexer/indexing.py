@@ -29,8 +29,8 @@ from .encoders import DenseEncoder, load_encoder
 from .exemplars import corpus_mean, exemplar_vectors
 from .images import decode_image, read_content
 from .matching import match_range
+from .relating import measure_maps
 from .scan import FoundFile, ScanPlan, absolute, plan_scan
-from .statistics import refresh_distributions
 from .textures import Features, TextureMaker
 from .threads import bounded_map, thread_pool
 
@@ -113,7 +113,7 @@ def index_corpus(
         work.run(encoder or load_encoder(catalogue.settings.encoder, device), batch_size)
         changed = [known_files[file.path].key for file in plan.new if file.path in known_files]
         catalogue.store.delete(catalogue.registry.forget_images(key for key in changed if key is not None))
-    refresh_distributions(catalogue)
+    measure_maps(catalogue)
     still_failed = () if retry_failed else plan.failed
     unseen = {skipped.path for skipped in plan.skipped}
     return IndexReport(

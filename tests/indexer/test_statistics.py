@@ -14,7 +14,6 @@ from texcat.catalogue import Catalogue, ImageKey, Planes, TextureRecord
 from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import ReadOnlyError
 from texcat.catalogue.quantise import dequantise, quantise
-from texcat.catalogue.store import MemoryTextureStore
 from texcat.catalogue.types import InterestVectors
 from texcat.indexer import index_corpus, statistics
 from texcat.indexer.encoders import load_encoder
@@ -176,18 +175,13 @@ def test_a_pass_ends_with_distributions_even_after_one_that_was_interrupted(tmp_
 
 def test_scores_are_the_means_of_the_maps(catalogue: Catalogue) -> None:
     add(catalogue, range(10))
-    keys, scores = interest_scores(catalogue.store, 2)
-    assert scores.dtype == np.float32
-    assert sorted(keys) == sorted(map(key, range(10)))
-    for image, score in zip(keys, scores, strict=True):
+    images = [*map(key, range(10)), key(99)]
+    scores = interest_scores(catalogue.store, images, [2, 7])
+    assert (scores.shape, scores.dtype) == ((2, 11), np.float32)
+    for image, score in zip(images[:10], scores[0, :10], strict=True):
         assert score == pytest.approx(dequantise(catalogue.store.read(image, [2]).maps[2]).mean(), abs=1e-6)
-
-
-def test_an_interest_without_maps_has_no_scores() -> None:
-    keys, scores = interest_scores(MemoryTextureStore(), 1)
-    assert keys == []
-    assert scores.shape == (0,)
-    assert scores.dtype == np.float32
+    assert np.isnan(scores[0, 10])  # it is not held
+    assert np.isnan(scores[1]).all()  # nor are its maps
 
 
 def test_photos_without_the_category_show_no_confident_peak(shared_data: Path, catalogue: Catalogue) -> None:
