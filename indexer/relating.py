@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -118,8 +118,9 @@ def take_candidates(
 ) -> int:
     """Make candidates of the words of the built-in vocabulary nearest to new phrases; how many.
 
-    New are interests and phrases that were asked about which have no text embedding yet. Nothing is taken
-    where the catalogue has candidates that are not in the built-in vocabulary.
+    New are interests and phrases that were asked about which have no text embedding yet. Words that are part
+    of one are left out: who looks for a mountain bike has not asked for mountains. Nothing is taken where the
+    catalogue has candidates that are not in the built-in vocabulary.
 
     Raises:
         FingerprintMismatchError: the catalogue's records are another encoder's.
@@ -137,9 +138,11 @@ def take_candidates(
     if not new:
         return 0
     vectors = _vocabulary(words, encoder, on_progress)
+    parts = {part for n in nodes if n.weight is not None or not n.candidate for part in _parts(n.phrase)}
+    apart = np.array([word in parts for word in words])
     taken: set[int] = set()
     for start in range(0, len(new), _BATCH):
-        cosines = _embedded(encoder, new[start : start + _BATCH]) @ vectors.T
+        cosines = np.where(apart, -1.0, _embedded(encoder, new[start : start + _BATCH]) @ vectors.T)
         taken.update(np.argpartition(-cosines, CANDIDATES, axis=1)[:, :CANDIDATES].ravel().tolist())
     memory.add_candidates(words[place] for place in sorted(taken))
     return len(taken)
@@ -186,6 +189,14 @@ def relate_by_sight(catalogue: Catalogue, memory: Memory) -> int:
         scores = {phrase: row for phrase, among, row in rows if among}
     Relations(memory.database, catalogue.settings.fingerprint).put_scores(scores)
     return int(shared.sum())
+
+
+def _parts(phrase: str) -> Iterator[str]:
+    """Runs of words of a phrase, itself among them."""
+    words = phrase.split()
+    for start in range(len(words)):
+        for end in range(start + 1, len(words) + 1):
+            yield " ".join(words[start:end])
 
 
 def _vocabulary(

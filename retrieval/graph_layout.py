@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _STEPS = 300
-_SPREADING = 600
+_SPREADING = 150
+_GRID = 12.0
 _PULL = 0.05
 _GATHER = 0.12
 _FEW, _MANY = 0.35, 30
@@ -86,7 +87,7 @@ def _forced(edges: Sequence[tuple[int, int, float]], groups: NDArray[np.int64], 
 
 
 def _spread(centres: Floats, boxes: Floats, frame: Floats) -> Layout:
-    """Push boxes apart until none overlap, within the frame."""
+    """Push boxes apart that overlap, within the frame; if that has no end, put each where there is room."""
     half = boxes / 2
     reach = (boxes[:, None] + boxes[None, :]) / 2
     upper = np.triu(np.ones((len(boxes), len(boxes)), bool), 1)
@@ -105,4 +106,27 @@ def _spread(centres: Floats, boxes: Floats, frame: Floats) -> Layout:
             move[a, axis] += step
             move[b, axis] -= step
         centres = centres + 0.6 * move
-    return Layout(np.clip(centres, half, np.maximum(half, frame - half)), False)
+    return _settled(np.clip(centres, half, np.maximum(half, frame - half)), boxes, frame)
+
+
+def _settled(centres: Floats, boxes: Floats, frame: Floats) -> Layout:
+    """One box after the other, those nearest to the middle first, at the nearest place that is still free."""
+    grid = np.stack(
+        np.meshgrid(*(np.arange(0, side + 1, _GRID) for side in frame), indexing="ij"), -1
+    ).reshape(-1, 2)
+    order = np.argsort(np.hypot(*(centres - frame / 2).T), kind="stable")
+    placed = centres.copy()
+    fits = True
+    for rank, n in enumerate(order):
+        before = order[:rank]
+        places = np.concatenate([centres[n : n + 1], grid])
+        inside = ((places >= boxes[n] / 2) & (places <= frame - boxes[n] / 2)).all(1)
+        reach = (boxes[before] + boxes[n]) / 2
+        clear = (np.abs(places[:, None] - placed[before]) >= reach).any(-1).all(1)
+        free = np.flatnonzero(inside & clear)
+        if len(free):
+            nearest = np.square(places[free] - centres[n]).sum(1).argmin()
+            placed[n] = places[free[nearest]]
+        else:
+            fits = False
+    return Layout(placed, fits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from texcat.catalogue.quantise import quantise
 from texcat.catalogue.types import InterestVectors
 from texcat.indexer import interest_graph
 from texcat.indexer.relating import measure_maps
+from texcat.retrieval.drawing import load_font
 from texcat.retrieval.fingerprint import MOST_DRAWN, Fingerprint, take_fingerprint
 from texcat.retrieval.fingerprint_page import draw_page
 from texcat.retrieval.fonts import font_for
@@ -31,8 +32,9 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def catalogue(tmp_path: Path) -> Catalogue:
-    return Catalogue.create(tmp_path / "cat", groups=["appearance"], shards=1)
+def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
+    with Catalogue.create(tmp_path / "cat", groups=["appearance"], shards=1) as made:
+        yield made
 
 
 def fingerprint_of(
@@ -110,7 +112,6 @@ def test_what_it_tells(catalogue: Catalogue) -> None:
         ("red helmet", "red scarf", Kind.MEANING),
     }
     assert len(taken.hubs) == 2
-    catalogue.close()
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 30, 200])
@@ -123,7 +124,6 @@ def test_pictures_and_pages_of_any_size(catalogue: Catalogue, count: int) -> Non
     assert (picture.mode, picture.size) == ("RGB", (WIDTH, HEIGHT))
     page = draw_page(taken)
     assert page.count("<circle") >= len(taken.drawn)
-    catalogue.close()
 
 
 @given(
@@ -201,13 +201,12 @@ def test_nothing_that_the_user_wrote_becomes_part_of_the_page(catalogue: Catalog
     assert "http:" not in page
     assert "https:" not in page
     draw_picture(taken, title="<i>mine</i>")
-    catalogue.close()
 
 
 def test_fonts() -> None:
-    own = font_for("café", 16)
+    own = font_for("coffee cup", 16)
     assert own is not None
-    assert own.getname()[0] == font_for("coffee", 16).getname()[0]  # type: ignore[union-attr]
+    assert own.getname() == load_font(16).getname()
     assert font_for("\U000e0fff", 16) is None  # no font has what is no character
 
 
@@ -220,4 +219,3 @@ def test_a_community_has_one_colour(catalogue: Catalogue) -> None:
     assert len({disc.community for disc in drawing.discs if disc.community is not None}) == len(
         taken.communities
     )
-    catalogue.close()
