@@ -27,6 +27,8 @@ RADII = (7.0, 26.0)
 LABEL_SIZES = (18, 16, 14, 12)
 """Heights of letters, in pixels: the first with which nothing overlaps is taken."""
 
+_CROWDED = 0.45
+"""Boxes that take more of the frame than this are not tried to be laid out."""
 _GAP = 4.0
 _BESIDE = 10.0
 
@@ -115,6 +117,8 @@ def draw_graph(fingerprint: Fingerprint, width: int, height: int, measure: Measu
                 for r, label in zip(radii, labels, strict=True)
             ]
         ).reshape(-1, 2)
+        if size != LABEL_SIZES[-1] and boxes.prod(1).sum() > _CROWDED * width * height:
+            continue
         layout = lay_out(boxes, edges, groups, (width, height))
         if layout.fits:
             break

@@ -116,17 +116,15 @@ def _settled(centres: Floats, boxes: Floats, frame: Floats) -> Layout:
     ).reshape(-1, 2)
     order = np.argsort(np.hypot(*(centres - frame / 2).T), kind="stable")
     placed = centres.copy()
-    fits = True
     for rank, n in enumerate(order):
         before = order[:rank]
         places = np.concatenate([centres[n : n + 1], grid])
-        inside = ((places >= boxes[n] / 2) & (places <= frame - boxes[n] / 2)).all(1)
-        reach = (boxes[before] + boxes[n]) / 2
-        clear = (np.abs(places[:, None] - placed[before]) >= reach).any(-1).all(1)
-        free = np.flatnonzero(inside & clear)
-        if len(free):
-            nearest = np.square(places[free] - centres[n]).sum(1).argmin()
-            placed[n] = places[free[nearest]]
+        free = ((places >= boxes[n] / 2) & (places <= frame - boxes[n] / 2)).all(1)
+        for other in before:
+            free &= (np.abs(places - placed[other]) >= (boxes[other] + boxes[n]) / 2).any(1)
+        if free.any():
+            apart = np.square(places - centres[n]).sum(1)
+            placed[n] = places[np.where(free, apart, np.inf).argmin()]
         else:
-            fits = False
-    return Layout(placed, fits)
+            return Layout(placed, False)
+    return Layout(placed, True)
