@@ -14,6 +14,7 @@ FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.local/share/fonts",
 """Where fonts are installed."""
 
 _NOWHERE = "\U0010fffe"  # no character: what a font draws for it, it draws for all that it lacks
+_PROBE_SIZE = 16
 _PLAIN = ("regular", "book", "dejavusans", "notosans")
 _OTHER = ("bold", "italic", "oblique", "light", "thin", "mono", "serif", "condensed", "black", "medium")
 
@@ -32,22 +33,30 @@ def font_for(text: str, size: int) -> ImageFont.FreeTypeFont | None:
         text: on one line.
         size: height, in pixels.
     """
-    own = own_font(size)
-    if _has(own, text):
-        return own
+    wanted = set(text) - {" "}
+    if all(_has("", character) for character in wanted):
+        return own_font(size)
     for file in _installed():
-        try:
-            font = ImageFont.truetype(file, size)
-        except OSError:  # not in every size, or no font that FreeType reads
-            continue
-        if _has(font, text):
-            return font
+        if all(_has(file, character) for character in wanted):
+            return ImageFont.truetype(file, size)
     return None
 
 
-def _has(font: ImageFont.FreeTypeFont, text: str) -> bool:
-    lacking = _drawn(font, _NOWHERE)
-    return all(_drawn(font, character) != lacking for character in set(text) if not character.isspace())
+@lru_cache(65_536)
+def _has(file: str, character: str) -> bool:
+    """Whether the font of a file, Pillow's own if it is empty, has a character."""
+    font = _probe(file)
+    return font is not None and _drawn(font, character) != _drawn(font, _NOWHERE)
+
+
+@cache
+def _probe(file: str) -> ImageFont.FreeTypeFont | None:
+    if not file:
+        return own_font(_PROBE_SIZE)
+    try:
+        return ImageFont.truetype(file, _PROBE_SIZE)
+    except OSError:  # not in every size, or no font that FreeType reads
+        return None
 
 
 def _drawn(font: ImageFont.FreeTypeFont, character: str) -> tuple[tuple[int, int], bytes]:

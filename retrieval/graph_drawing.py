@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -184,7 +185,6 @@ def _shortened(phrase: str, size: int, measure: Measure, most: float) -> str:
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in phrase)
     if measure(text, size) <= most:
         return text
-    end = len(text)
-    while end and measure(f"{text[:end].rstrip()}…", size) > most:
-        end -= 1
-    return f"{text[:end].rstrip()}…"
+    # The least end with which it is too long.
+    end = bisect_left(range(len(text)), True, key=lambda end: measure(f"{text[:end].rstrip()}…", size) > most)
+    return f"{text[: max(0, end - 1)].rstrip()}…"
