@@ -9,6 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ from .settings import (
 )
 from .shards import LmdbTextureStore
 from .types import Exemplar, ImageKey, Interest
+from .weights import HALF_LIFE, check_half_life
 
 REGISTRY_NAME = "registry.sqlite"
 SHARDS_NAME = "shards"
@@ -70,6 +72,7 @@ class Catalogue:
         self.path = path
         self.writable = mode == "w"
         self.revision = 0
+        self._before_close = ExitStack()
         self.settings = read_settings(path)
         self._codebook: Codebook | None = None
         if self.writable and not allow_network:
@@ -93,6 +96,8 @@ class Catalogue:
         groups: Sequence[str] = tuple(Group),
         shards: int = DEFAULT_SHARDS,
         database: str = "",
+        observe: bool = True,
+        half_life_days: float = HALF_LIFE / 86_400,
         allow_network: bool = False,
     ) -> Self:
         """Make a catalogue in a new or empty folder, and open it to write.
@@ -103,22 +108,33 @@ class Catalogue:
             groups: channel groups to hold. The interest group always is.
             shards: LMDB files to spread images over.
             database: SQLAlchemy URL of an empty database; SQLite in the folder when empty.
+            observe: whether look-ups record what is asked.
+            half_life_days: what was asked so many days ago counts half for the weight of an interest.
             allow_network: as for `open`.
 
         Raises:
             CatalogueExistsError: the folder has something in it.
             CatalogueError: it cannot be made, or lies on a network file system.
             UnknownChannelError: a group is not known.
+            UsageError: `shards` or `half_life_days` is out of range.
         """
         folder = Path(path).absolute()
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CatalogueExistsError(folder, _what_is_at(folder))
         if not 1 <= shards <= MAX_SHARDS:
             raise UsageError(f"shards must be from 1 to {MAX_SHARDS}, got {shards}")
+        check_half_life(half_life_days)
         chosen = ChannelSchema.of_groups((*groups, Group.INTEREST)).groups
         if not allow_network:
             require_local(folder)
-        settings = Settings(encoder, tuple(str(group) for group in chosen), shards, database)
+        settings = Settings(
+            encoder,
+            tuple(str(group) for group in chosen),
+            shards,
+            database,
+            observe=observe,
+            half_life_days=float(half_life_days),
+        )
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f".{folder.name}.{os.urandom(6).hex()}")
         try:
@@ -360,8 +376,13 @@ class Catalogue:
         if not self.writable:
             raise ReadOnlyError(self.path, action)
 
+    def before_close(self, action: Callable[[], object]) -> None:
+        """Call `action` when this is closed, before any file is let go of; the last one given goes first."""
+        self._before_close.callback(action)
+
     def close(self) -> None:
         """Let go of every file. May be called more than once."""
+        self._before_close.close()
         self.store.close()
         self.registry.close()
         self._unlock()

@@ -73,7 +73,7 @@ class Observer:
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="texcat-observer", daemon=True)
         self._thread.start()
-        atexit.register(self._end)
+        atexit.register(self.end)
 
     def observe(
         self,
@@ -134,7 +134,7 @@ class Observer:
         """
         if self._closing.is_set() or os.getpid() != self._process:
             return
-        atexit.unregister(self._end)
+        atexit.unregister(self.end)
         self._closing.set()
         self._wake.set()
         self._thread.join()
@@ -143,6 +143,16 @@ class Observer:
             self.flush()
         finally:
             self._memory.close()
+
+    def end(self) -> None:
+        """As `close`; what cannot be written is lost with a warning, and no error.
+
+        For the end of the interpreter, and for whoever has an answer that was right all the same.
+        """
+        try:
+            self.close()
+        except TexcatError as error:
+            _log.warning("what was asked last is not recorded: %s", error)
 
     def __enter__(self) -> Self:
         return self
@@ -190,10 +200,3 @@ class Observer:
             held = mentions.get(phrase)
             mentions[phrase] = Mention(phrase, True) if held is None else replace(held, named=True)
         return Observation(asked.time, asked.tier, asked.confidence, tuple(mentions.values()), asked.count)
-
-    def _end(self) -> None:
-        """The interpreter ends, and nobody has closed this."""
-        try:
-            self.close()
-        except TexcatError as error:
-            _log.warning("what was asked last is not recorded: %s", error)

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import tomlkit
 
 from .channels import ChannelSchema
-from .errors import CatalogueError, CatalogueMissingError, FormatVersionError, StoreFullError
+from .errors import CatalogueError, CatalogueMissingError, FormatVersionError, StoreFullError, UsageError
+from .weights import HALF_LIFE, check_half_life
 
 FILE_NAME = "catalogue.toml"
 FORMAT_VERSION = 2
 _READ = (1, FORMAT_VERSION)
+_DAY = 86_400.0
 
 _TYPES: dict[str, type] = {
     "encoder": str,
@@ -28,8 +31,14 @@ _TYPES: dict[str, type] = {
     "match_low": float,
     "match_high": float,
     "codebook": str,
+    "observe": bool,
+    "half_life_days": float,
     "format": int,
 }
+
+
+# What catalogues that were made before there was such a thing have in its place.
+_LATER: dict[str, Any] = {"codebook": "", "observe": True, "half_life_days": HALF_LIFE / _DAY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,8 @@ class Settings:
         match_low: cosine of question and interest that stands for confidence 0, with this encoder.
         match_high: cosine that stands for confidence 1.
         codebook: digest of the codebook that codes are made with; empty until the first code is made.
+        observe: whether look-ups record what is asked, unless they are told otherwise.
+        half_life_days: what was asked so many days ago counts half; see `weights`.
         format: version of the folder's layout.
     """
 
@@ -56,12 +67,19 @@ class Settings:
     match_low: float = 0.0
     match_high: float = 1.0
     codebook: str = ""
+    observe: bool = True
+    half_life_days: float = HALF_LIFE / _DAY
     format: int = FORMAT_VERSION
 
     @property
     def schema(self) -> ChannelSchema:
         """Every channel that the catalogue holds."""
         return ChannelSchema.of_groups(self.groups)
+
+    @property
+    def half_life(self) -> float:
+        """`half_life_days` in seconds, as `weights` and `Memory` take it."""
+        return self.half_life_days * _DAY
 
 
 def read_settings(folder: Path) -> Settings:
@@ -74,7 +92,7 @@ def read_settings(folder: Path) -> Settings:
     """
     path = folder / FILE_NAME
     try:
-        content = {"codebook": ""} | tomllib.loads(path.read_text(encoding="utf-8"))
+        content = _LATER | tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CatalogueMissingError(folder) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -82,12 +100,18 @@ def read_settings(folder: Path) -> Settings:
     if content.get("format") not in _READ:
         raise FormatVersionError(str(path), content.get("format"), FORMAT_VERSION)
     for name, kind in _TYPES.items():
-        if not isinstance(content.get(name), kind):
+        if kind is float and type(content.get(name)) is int:  # a person writes 30, not 30.0
+            content[name] = float(content[name])
+        if type(content.get(name)) is not kind:
             raise CatalogueError(f"{path}: {name} must be a {kind.__name__}, got {content.get(name)!r}")
     values = {field.name: content[field.name] for field in fields(Settings)}
     settings = Settings(**{**values, "groups": tuple(values["groups"])})
     if settings.shards < 1:
         raise CatalogueError(f"{path}: shards must be at least 1, got {settings.shards}")
+    try:
+        check_half_life(settings.half_life)
+    except UsageError as error:
+        raise CatalogueError(f"{path}: half_life_days: {error}") from error
     return settings
 
 

@@ -39,17 +39,22 @@ class Matcher:
     ) -> None:
         # An interest of weight 0 has no part in any blend.
         self._interests = [i for i in interests if i.id in embeddings and i.weight > 0]
+        self._weights = {interest.id: interest.weight for interest in self._interests}
         self._low, self._high = low, high
         self._distributions = distributions
         self._vectors: Vectors | None = None
         if self._interests:
             self._vectors = Vectors(np.stack([embeddings[interest.id] for interest in self._interests]))
 
+    def weigh(self, factors: Mapping[str, float]) -> None:
+        """From now on, multiply the weight of each interest by its factor: by phrase, > 0; 1 if not given."""
+        self._weights = {i.id: i.weight * factors.get(i.phrase, 1.0) for i in self._interests}
+
     def match(self, question: NDArray[np.float32], top: int) -> Matches:
         """The `top` interests nearest to a question embedding [d_text], the heaviest first.
 
         The weight of interest i is ``w_i exp(cos_i / 0.1)``, divided by the sum over those chosen, with w_i
-        the interest's own weight. Empty when there are no interests.
+        the interest's own weight times its factor. Empty when there are no interests.
 
         Raises:
             UsageError: `top` is below 1.
@@ -61,7 +66,7 @@ class Matcher:
         cosines, places = self._vectors.nearest(question, top)
         chosen = [self._interests[place] for place in places]
         similarity = cosines.astype(np.float64)
-        scores = np.log([interest.weight for interest in chosen]) + similarity / TEMPERATURE
+        scores = np.log([self._weights[interest.id] for interest in chosen]) + similarity / TEMPERATURE
         weights = np.exp(scores - scores.max())
         weights /= weights.sum()
         matches = [

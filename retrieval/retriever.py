@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from time import perf_counter
-from typing import TYPE_CHECKING, Literal, get_args
+from time import monotonic, perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from .caching import keep
 from .computing import Computer
 from .decoding import Decoder
 from .kernels import Assembler, lacking, side_of_maps
+from .learning import Learning
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
 from .types import Lookup, Match, Matches, Tier, Timings
@@ -35,12 +37,24 @@ if TYPE_CHECKING:
 
 CACHED_QUESTIONS = 4096
 
+WEIGH_SECONDS = 600.0
+"""Weights of interests are worked out anew so often: they halve in weeks."""
+
 Plane = NDArray[np.float32]
 Scale = Literal["raw", "strength", "percentile"]
 
 
 class Retriever:
-    """Answers questions from a catalogue.
+    """Answers questions from a catalogue, and learns from them.
+
+    What is asked is recorded, for the weights of interests and for suggestions: phrases, never words as they
+    were written (design/0007). A look-up only leaves a note of it in memory; a thread writes what has come
+    together, half a second later. `close`, the catalogue's own, and the end of the interpreter write the
+    rest; kill -9 loses the last second at most.
+
+    An interest weighs in a blend what the user gave it, times a factor from 1/2 to 2 that rises with its use
+    and with `feedback` and falls as time passes: the formula is that of `catalogue.weights`. The factors are
+    brought up to date every ten minutes, after `feedback` and `refresh`, and when the interests change.
 
     Args:
         catalogue: an open one. If it is open to write, what is computed is saved.
@@ -51,6 +65,9 @@ class Retriever:
             interests alone.
         device: where the encoder runs, if it is needed: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         encoder: an encoder that is loaded already.
+        observe: whether to record what is asked. When None, as the catalogue's settings say if it is open to
+            write, and not if it is open to read. When True, one that is open to read records too, which takes
+            no more than the right to write its registry: another process may index meanwhile.
 
     Raises:
         UnknownChannelError, ChannelNotHeldError: `channels` names one that is not held.
@@ -64,8 +81,10 @@ class Retriever:
         compute: bool = True,
         device: str = "auto",
         encoder: DenseEncoder | None = None,
+        observe: bool | None = None,
     ) -> None:
         self.catalogue = catalogue
+        self._learning = Learning(catalogue, observe)
         self._held = catalogue.schema
         self._channels = self._held if channels is None else self._held.select(channels)
         self._names = self._channels.names
@@ -77,6 +96,7 @@ class Retriever:
         self._matcher: Matcher | None = None
         self._searcher: Searcher | None = None
         self._revision = -1
+        self._weigh_at = 0.0
 
     def lookup(
         self,
@@ -85,6 +105,7 @@ class Retriever:
         *,
         matches: Sequence[Match] | None = None,
         top: int = 3,
+        observe: bool = True,
     ) -> Lookup:
         """Texture of an image for a question, or for interests that are matched already.
 
@@ -94,6 +115,8 @@ class Retriever:
             matches: `Lookup.matches` of an earlier call: nothing is matched, and the interests alone make
                 the similarity. The quick way, with a key.
             top: how many interests to blend.
+            observe: False leaves this look-up out of what is recorded. True changes nothing where the
+                retriever does not record.
 
         Raises:
             UsageError: not exactly one of `question` and `matches` is given, or there is nothing to match.
@@ -102,6 +125,7 @@ class Retriever:
             EncoderNeededError: something is not in the catalogue, and the encoder may not be loaded.
             RecordCorruptError: what is stored of the image is damaged.
             CatalogueError: its code is needed, and the codebook is lost or damaged.
+            RegistryError: it is to be recorded, and the registry cannot be written.
         """
         started = perf_counter()
         matcher = self._matching()
@@ -112,13 +136,17 @@ class Retriever:
         else:
             raise UsageError("give a look-up a question, or the matches of an earlier one")
         confidence = matcher.confidence(found)
-        return self._answer(image, question, found, confidence, perf_counter() - started)
+        hit = self._answer(image, question, found, confidence, perf_counter() - started)
+        if observe and self._learning.observes:
+            self._learning.observer.observe(question, found, hit.tier, confidence)
+        return hit
 
     def lookup_many(self, images: Iterable[ImageLike], matches: Sequence[Match]) -> Iterator[Lookup]:
         """`lookup` of many images for the matches of one question, in order, each made when it is asked for.
 
         One that is dropped before the next leaves it memory that is still in the processor's cache: going
-        through a corpus that way is quicker than keeping all of them, and takes no more memory than one.
+        through a corpus that way is quicker than keeping all of them, and takes no more memory than one. It
+        is recorded once, with the first image.
 
         Raises:
             UsageError: `matches` is empty.
@@ -126,8 +154,14 @@ class Retriever:
         if not matches:
             raise UsageError("give the matches of an earlier look-up")
         found = matches if isinstance(matches, Matches) else Matches(matches)
-        confidence = self._matching().confidence(found)
-        return (self._answer(image, None, found, confidence) for image in images)
+        return self._answers(images, found, self._matching().confidence(found))
+
+    def _answers(self, images: Iterable[ImageLike], found: Matches, confidence: float) -> Iterator[Lookup]:
+        for place, image in enumerate(images):
+            hit = self._answer(image, None, found, confidence)
+            if place == 0 and self._learning.observes:
+                self._learning.observer.observe(None, found, hit.tier, confidence)
+            yield hit
 
     def _answer(
         self,
@@ -279,6 +313,8 @@ class Retriever:
     def allocate(self, hit: Lookup, budget: int | None = 200, strategy: str = "topk") -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
 
+        Nothing is recorded here: the look-up was, and its question counts once.
+
         Args:
             hit: of a look-up.
             budget: tokens; as many as the image needs (`attending.needed_budget`) when None.
@@ -292,6 +328,21 @@ class Retriever:
             text = hit.channel("text_likelihood") if "text_likelihood" in hit.channels else None
             budget = needed_budget(hit.relevance, text)
         return chosen.allocate(hit.relevance, budget)
+
+    def feedback(self, hit: Lookup, useful: bool) -> None:
+        """Say whether a look-up was useful. The next one weighs the interests accordingly.
+
+        Each interest of `hit` is credited, or debited, with its part in the blend, as five questions would
+        be. This is written at once, and also where look-ups are not recorded, if the catalogue is open to
+        write.
+
+        Raises:
+            UsageError: no interest was matched.
+            ReadOnlyError: the catalogue is open to read, and the retriever does not record.
+            RegistryError, StoreFullError: it cannot be written.
+        """
+        self._learning.feedback(hit.matches, useful)
+        self._weigh_at = 0.0
 
     def embedding(self, question: str) -> NDArray[np.float32]:
         """Text embedding of a question, float32 [d_text], from memory, the registry, or the encoder.
@@ -311,8 +362,23 @@ class Retriever:
         return keep(self._questions, question, embedding, CACHED_QUESTIONS)
 
     def refresh(self) -> None:
-        """Take notice of interests that another process has added or removed."""
+        """Take notice of interests that another process has added or removed, and of all that was asked."""
         self._matcher = None
+
+    def close(self) -> None:
+        """Write what was asked, and record no more. May be called twice; the catalogue stays open.
+
+        What cannot be written then is lost, and a warning is logged.
+        """
+        self._learning.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _matching(self) -> Matcher:
         """The matcher over the catalogue's interests as they are."""
@@ -328,6 +394,11 @@ class Retriever:
             texts = {i: vector.text for i, vector in vectors.items()}
             distributions = self.catalogue.registry.distributions(settings.fingerprint)
             self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high, distributions)
+            self._weigh_at = 0.0
+        if monotonic() >= self._weigh_at:
+            self._matcher.weigh(self._learning.factors())
+            self._matched.clear()
+            self._weigh_at = monotonic() + WEIGH_SECONDS
         return self._matcher
 
     def _match(self, matcher: Matcher, question: str, top: int) -> Matches:

@@ -231,7 +231,12 @@ def test_removing_an_interest_takes_its_maps(catalogue: Catalogue) -> None:
         ("format", 99, "has format 99, this version of texcat reads 2"),
         ("shards", "four", "shards must be a int"),
         ("shards", 0, "shards must be at least 1"),
+        ("shards", True, "shards must be a int"),
         ("groups", None, "groups must be a list, got None"),
+        ("observe", "yes", "observe must be a bool, got 'yes'"),
+        ("half_life_days", "month", "half_life_days must be a float"),
+        ("half_life_days", 0, "half_life_days: a half-life is a finite number of seconds above 0, got 0"),
+        ("half_life_days", float("nan"), "half_life_days: a half-life is a finite number"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path: Path, name: str, value: object, message: str) -> None:
@@ -244,6 +249,25 @@ def test_settings_that_cannot_be_used(tmp_path: Path, name: str, value: object, 
     path.write_text(tomlkit.dumps(content))
     with pytest.raises((CatalogueError, FormatVersionError), match=message):
         Catalogue.open(tmp_path / "cat")
+
+
+def test_what_is_observed_is_set_at_first_or_by_hand_later(tmp_path: Path) -> None:
+    with Catalogue.create(tmp_path / "cat", observe=False, half_life_days=7) as made:
+        assert (made.settings.observe, made.settings.half_life) == (False, 7 * 86_400.0)
+    path = tmp_path / "cat" / "catalogue.toml"
+    content = tomlkit.loads(path.read_text())
+    content["half_life_days"], content["observe"] = 90, True
+    path.write_text(tomlkit.dumps(content))
+    with Catalogue.open(tmp_path / "cat") as opened:
+        assert (opened.settings.observe, opened.settings.half_life_days) == (True, 90.0)
+    for name in ("observe", "half_life_days"):
+        content.pop(name)
+    path.write_text(tomlkit.dumps(content))
+    with Catalogue.open(tmp_path / "cat") as old:
+        assert (old.settings.observe, old.settings.half_life_days) == (True, 30.0)
+    with pytest.raises(UsageError, match="half-life"):
+        Catalogue.create(tmp_path / "never", half_life_days=-1)
+    assert not (tmp_path / "never").exists()
 
 
 @pytest.mark.parametrize("content", [b"format = ", b"\xff\xfe"])

@@ -37,6 +37,18 @@ def test_the_nearest_interests_by_hand() -> None:
     assert matches[0].weight == pytest.approx(heavy / (heavy + light), rel=1e-5)
 
 
+def test_factors_multiply_the_weights_of_interests() -> None:
+    matcher = Matcher(INTERESTS, EMBEDDINGS, 0.0, 1.0)
+    matcher.weigh({"cat": 0.5, "off": 2.0, "unknown": 2.0})
+    matches = matcher.match(question(0.6, 0.8), top=3)
+    heavy, light = 1.5 * math.exp(0.8 / 0.1), math.exp(0.6 / 0.1)
+    assert matches[0].weight == pytest.approx(heavy / (heavy + light), rel=1e-3)
+    assert matches[0].interest.weight == 3.0
+    assert "off" not in {match.interest.phrase for match in matches}
+    matcher.weigh({})
+    assert matcher.match(question(0.6, 0.8), top=3)[0].weight > matches[0].weight
+
+
 @given(
     st.lists(st.floats(-1, 1), min_size=4, max_size=4).filter(lambda v: sum(x * x for x in v) > 1e-3),
     st.integers(1, 9),
