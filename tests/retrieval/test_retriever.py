@@ -1,4 +1,7 @@
-"""Look-ups: what is stored is read, what is not is computed and says so, and maps are where they must be."""
+"""Look-ups: what is stored is read, what is not is computed and says so, and maps are where they must be.
+
+Nothing is observed here: what is asked would move the weights from one look-up to the next.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def catalogue(tmp_path: Path, photos: Path) -> Iterator[Catalogue]:
 
 @pytest.fixture
 def retriever(catalogue: Catalogue) -> Retriever:
-    return Retriever(catalogue, encoder=TinyEncoder())
+    return Retriever(catalogue, encoder=TinyEncoder(), observe=False)
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def uncoded(tmp_path: Path, photos: Path) -> Iterator[Retriever]:
         for phrase in ("red kite", "green field", "blue sea"):
             made.add_interest(phrase)
         index_corpus(made, [photos], encoder=TinyEncoder(), codes=False)
-        yield Retriever(made, encoder=TinyEncoder())
+        yield Retriever(made, encoder=TinyEncoder(), observe=False)
 
 
 def test_the_map_is_where_the_interest_is(retriever: Retriever, photos: Path) -> None:
@@ -182,19 +185,21 @@ def test_a_question_no_interest_answers_is_seen_through_its_own_words(
     for interest in catalogue.interests():
         if interest.phrase != "blue sea":
             catalogue.remove_interest(interest.phrase)
-    retriever = Retriever(catalogue, encoder=TinyEncoder())
+    retriever = Retriever(catalogue, encoder=TinyEncoder(), observe=False)
     hit = retriever.lookup(photos / "a.png", "green umbrella")
     assert (hit.confidence, hit.own_share, hit.tier) == (0.0, 1.0, Tier.COMPUTED)
     assert peak(hit.channel("similarity"))[1] >= 16
     np.testing.assert_array_equal(
         hit.channel("similarity"), retriever.similarity(photos / "a.png", "green umbrella", "strength")
     )
-    alone = Retriever(catalogue, encoder=TinyEncoder(), compute=True).lookup(hit.key, matches=hit.matches)
+    alone = Retriever(catalogue, encoder=TinyEncoder(), compute=True, observe=False).lookup(
+        hit.key, matches=hit.matches
+    )
     assert alone.own_share == 0.0
 
 
 def test_a_mix_is_in_proportion(catalogue: Catalogue, photos: Path) -> None:
-    retriever = Retriever(catalogue, encoder=TinyEncoder())
+    retriever = Retriever(catalogue, encoder=TinyEncoder(), observe=False)
     # One word of three is shared, so that the cosine lies between the two that stand for 0 and 1.
     hit = retriever.lookup(photos / "a.png", "green boat harbour", top=1)
     assert 0 < hit.own_share < 1
@@ -211,7 +216,7 @@ def test_own_share_is_the_stated_rule(confidence: float) -> None:
 
 def test_a_catalogue_without_interests_answers_from_the_question_alone(tmp_path: Path, photos: Path) -> None:
     with Catalogue.create(tmp_path / "empty") as made:
-        hit = Retriever(made, encoder=TinyEncoder()).lookup(photos / "a.png", "red")
+        hit = Retriever(made, encoder=TinyEncoder(), observe=False).lookup(photos / "a.png", "red")
         assert (hit.matches, hit.own_share, hit.tier) == ((), 1.0, Tier.COMPUTED)
         assert peak(hit.channel("similarity")) < (16, 16)
 
@@ -238,7 +243,7 @@ def test_similarity_of_any_phrase(retriever: Retriever, photos: Path) -> None:
 
 
 def test_without_the_encoder_only_what_is_stored_is_served(catalogue: Catalogue, photos: Path) -> None:
-    Retriever(catalogue, encoder=TinyEncoder()).embedding("green boat harbour")
+    Retriever(catalogue, encoder=TinyEncoder(), observe=False).embedding("green boat harbour")
     retriever = Retriever(catalogue, compute=False)
     hit = retriever.lookup(photos / "a.png", "green boat harbour")
     assert (hit.tier, hit.own_share) == (Tier.STORED, 0.0)
@@ -256,7 +261,7 @@ def test_a_catalogue_open_to_read_computes_and_does_not_save(catalogue: Catalogu
     catalogue.close()
     new = quarters(photos / "new.png", GREY, GREY, GREY, BLUE)
     with Catalogue.open(path) as reading:
-        retriever = Retriever(reading, encoder=TinyEncoder())
+        retriever = Retriever(reading, encoder=TinyEncoder(), observe=False)
         for _ in range(2):
             hit = retriever.lookup(new, "blue sea")
             assert (hit.tier, hit.saved) == (Tier.COMPUTED, False)
@@ -270,7 +275,7 @@ def test_the_file_of_a_key_may_be_gone(uncoded: Retriever, photos: Path) -> None
     low = uncoded.lookup(hit.key, "green boat harbour")
     assert (low.own_share, low.tier) == (0.0, Tier.STORED)
     uncoded.catalogue.add_interest("grey stone")
-    fresh = Retriever(uncoded.catalogue, encoder=TinyEncoder())
+    fresh = Retriever(uncoded.catalogue, encoder=TinyEncoder(), observe=False)
     with pytest.raises(RecordMissingError, match=str(hit.key)):
         fresh.lookup(hit.key, "grey stone", top=1)
 
@@ -291,7 +296,7 @@ def test_what_cannot_be_asked(retriever: Retriever, photos: Path) -> None:
 def test_a_question_that_cannot_be_asked(
     catalogue: Catalogue, photos: Path, question: str, compute: bool
 ) -> None:
-    retriever = Retriever(catalogue, compute=compute, encoder=TinyEncoder())
+    retriever = Retriever(catalogue, compute=compute, encoder=TinyEncoder(), observe=False)
     with pytest.raises(InvalidPhraseError):
         retriever.lookup(photos / "a.png", question)
     with pytest.raises(InvalidPhraseError):
@@ -305,14 +310,19 @@ def test_a_question_is_taken_as_it_is_written(retriever: Retriever, photos: Path
 
 
 def test_channels_are_chosen_by_name(catalogue: Catalogue, photos: Path, tmp_path: Path) -> None:
-    retriever = Retriever(catalogue, channels="core13", encoder=TinyEncoder())
+    retriever = Retriever(catalogue, channels="core13", encoder=TinyEncoder(), observe=False)
     hit = retriever.lookup(photos / "a.png", "red kite")
     assert hit.textures.shape == (13, 32, 32)
     np.testing.assert_allclose(hit.channel("y")[:, 0], (np.arange(32) + 0.5) / 32, rtol=1e-6)
     with Catalogue.create(tmp_path / "small", groups=["appearance"]) as small:
         with pytest.raises(ChannelNotHeldError, match="group 'saliency' is not enabled"):
             Retriever(small, channels=["red", "saliency"])
-        assert Retriever(small, encoder=TinyEncoder()).lookup(photos / "a.png", "red").relevance.max() <= 1
+        assert (
+            Retriever(small, encoder=TinyEncoder(), observe=False)
+            .lookup(photos / "a.png", "red")
+            .relevance.max()
+            <= 1
+        )
 
 
 def test_allocate(retriever: Retriever, photos: Path) -> None:
@@ -324,7 +334,7 @@ def test_allocate(retriever: Retriever, photos: Path) -> None:
 
 
 def test_a_stored_lookup_loads_no_torch(catalogue: Catalogue, photos: Path) -> None:
-    Retriever(catalogue, encoder=TinyEncoder()).embedding("red kite")
+    Retriever(catalogue, encoder=TinyEncoder(), observe=False).embedding("red kite")
     path = catalogue.path
     catalogue.close()
     code = (
