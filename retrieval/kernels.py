@@ -433,3 +433,67 @@ def _boundaries(labels: Bytes, work: Bytes, out: Floats) -> None:
     for cell in range(CELLS):
         differs = right[cell] | left[cell] | below[cell] | down[cell]
         out[cell] = np.float32(1) if differs else np.float32(0)
+
+
+# Another arithmetic, in this file since all of numba's code is: see `coverage.CoverageAllocator`.
+
+Doubles = NDArray[np.float64]
+_NO_GAIN = 1e-9
+
+
+def cover(weights: Doubles, stands: Floats, budget: int) -> tuple[NDArray[np.int64], Doubles]:
+    """The greedy choice of positions that cover the most weight, and the weight that each adds.
+
+    Args:
+        weights: float64 [rows, columns], >= 0, of sum 1.
+        stands: float32 [rows, columns, 2 R + 1, 2 R + 1]: how well a position stands for each one at most R
+            rows and columns away, in [0, 1]; the same both ways.
+        budget: at most so many; fewer, when none adds anything any more.
+    """
+    order, added = np.empty(budget, np.int64), np.empty(budget)
+    count = _cover(np.ascontiguousarray(weights), np.ascontiguousarray(stands), order, added)
+    return order[:count], added[:count]
+
+
+@njit(nogil=True, cache=True)
+def _cover(weights: Doubles, stands: Floats, order: NDArray[np.int64], added: Doubles) -> int:
+    rows, columns = weights.shape
+    reach = stands.shape[2] // 2
+    covered = np.zeros((rows, columns), np.float32)
+    gains = np.zeros((rows, columns))
+    for r in range(rows):
+        for c in range(columns):
+            _lower_gains(r, c, reach, -weights[r, c], np.float32(0), np.float32(1), stands, gains)
+    for count in range(len(order)):
+        best = gains.argmax()
+        row, column = best // columns, best % columns
+        if gains[row, column] <= _NO_GAIN:
+            return count
+        order[count], added[count] = best, gains[row, column]
+        for r in range(max(0, row - reach), min(rows, row + reach + 1)):
+            for c in range(max(0, column - reach), min(columns, column + reach + 1)):
+                before, now = covered[r, c], stands[row, column, r - row + reach, c - column + reach]
+                if now > before:
+                    _lower_gains(r, c, reach, weights[r, c], before, now, stands, gains)
+                    covered[r, c] = now
+        gains[row, column] = -1  # and not what rounding has left of it
+    return len(order)
+
+
+@njit(nogil=True, cache=True)
+def _lower_gains(
+    row: int,
+    column: int,
+    reach: int,
+    weight: float,
+    before: float,
+    now: float,
+    stands: Floats,
+    gains: Doubles,
+) -> None:
+    """Take from all gains what they lose once a position of `weight` is covered by `now` instead of `before`."""
+    for r in range(max(0, row - reach), min(gains.shape[0], row + reach + 1)):
+        for c in range(max(0, column - reach), min(gains.shape[1], column + reach + 1)):
+            by = stands[row, column, r - row + reach, c - column + reach]
+            if by > before:
+                gains[r, c] -= weight * (min(by, now) - before)
