@@ -84,7 +84,7 @@ def interest_graph(
     with Memory.of(catalogue, read_only=True) as memory:
         new = settings.fingerprint and Relations(memory.database, settings.fingerprint).without_text()
         if not new:
-            return InterestGraph.load(memory, settings, now=now)
+            return InterestGraph.load(memory, settings, now=now, half_life=settings.half_life)
     try:
         with Memory.of(catalogue) as memory:
             encoder = encoder or load_encoder(settings.encoder, device)
@@ -93,7 +93,7 @@ def interest_graph(
     except (ReadOnlyError, RegistryError) as error:
         _log.warning("%d phrases are not tied by their meaning yet: %s", len(new), error)
     with Memory.of(catalogue, read_only=True) as memory:
-        return InterestGraph.load(memory, settings, now=now)
+        return InterestGraph.load(memory, settings, now=now, half_life=settings.half_life)
 
 
 def measure_maps(catalogue: Catalogue) -> None:

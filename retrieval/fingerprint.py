@@ -11,7 +11,7 @@ import numpy as np
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.graph import Hub, InterestGraph, Standing, Step, Suggestion
 from ..catalogue.memory import Memory
-from ..catalogue.weights import HALF_LIFE, Use
+from ..catalogue.weights import Use
 from ..indexer.statistics import coverage
 
 MOMENTS = 25
@@ -90,20 +90,17 @@ class Fingerprint:
     edges: tuple[Step, ...]
 
 
-def take_fingerprint(
-    catalogue: Catalogue, graph: InterestGraph, *, half_life: float = HALF_LIFE
-) -> Fingerprint:
+def take_fingerprint(catalogue: Catalogue, graph: InterestGraph) -> Fingerprint:
     """The fingerprint of `catalogue`.
 
     Args:
         catalogue: open to read, or to write.
         graph: of its interests, as `texcat.indexer.interest_graph` gives it.
-        half_life: of use, in seconds.
 
     Raises:
         RegistryError: the database failed.
     """
-    now = time.time()
+    now, half_life = time.time(), catalogue.settings.half_life
     with Memory.of(catalogue, read_only=True) as memory:
         asked = [observation.time for observation in memory.observations()]
         uses = memory.uses(now, half_life)
