@@ -73,6 +73,20 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert [target for target in files if not (document.parent / target).exists()] == []
 
 
+def test_the_list_of_suggestions_is_that_of_the_last_run() -> None:
+    def rows(document: Path) -> list[str]:
+        lines = document.read_text(encoding="utf-8").splitlines()
+        head = next(
+            i for i, line in enumerate(lines) if "you might also like" in line and line.startswith("|")
+        )
+        return [line for line in lines[head:] if line.startswith("|")]
+
+    last = max((ROOT / "benchmarks" / "results").glob("*-suggesting.md"))
+    listed = rows(last)
+    assert len(listed) > 10
+    assert rows(ROOT / "README.md")[: len(listed)] == listed
+
+
 def written(folder: Path, text: str) -> Path:
     document = folder / "document.md"
     document.write_text(text, encoding="utf-8")
