@@ -32,6 +32,7 @@ from .filesystem import require_local
 from .format1 import upgrade_shards
 from .registry import Registry, sqlite_url
 from .settings import (
+    DEFAULT_HALF_LIFE_DAYS,
     FILE_NAME,
     FORMAT_VERSION,
     Settings,
@@ -43,7 +44,7 @@ from .settings import (
 )
 from .shards import LmdbTextureStore
 from .types import Exemplar, ImageKey, Interest
-from .weights import HALF_LIFE, check_half_life
+from .weights import check_half_life
 
 REGISTRY_NAME = "registry.sqlite"
 SHARDS_NAME = "shards"
@@ -97,7 +98,7 @@ class Catalogue:
         shards: int = DEFAULT_SHARDS,
         database: str = "",
         observe: bool = True,
-        half_life_days: float = HALF_LIFE / 86_400,
+        half_life_days: float = DEFAULT_HALF_LIFE_DAYS,
         allow_network: bool = False,
     ) -> Self:
         """Make a catalogue in a new or empty folder, and open it to write.

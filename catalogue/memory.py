@@ -10,6 +10,7 @@ processes could spoil for each other. The log is bounded: it keeps the newest `M
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -281,6 +282,24 @@ class Memory:
             for chunk in _chunks(_phrase_ids(connection, normal).values()):
                 of_chunk = tables.phrases.c.id.in_(chunk)
                 connection.execute(update(tables.phrases).where(of_chunk).values(candidate=True))
+
+    def count(self, phrase: str | None = None, since: float = -math.inf, until: float = math.inf) -> int:
+        """How many questions the log has from `since` to before `until`, in seconds since 1970.
+
+        Only those about `phrase`, if it is given.
+
+        Raises:
+            InvalidPhraseError: as `normalise_phrase`.
+        """
+        asked = tables.observations.c
+        statement = select(func.count()).select_from(tables.observations)
+        statement = statement.where(asked.time >= since, asked.time < until)
+        if phrase is not None:
+            about = tables.phrases.c.phrase == normalise_phrase(phrase)
+            mentions = select(tables.mentions.c.observation_id).join(tables.phrases).where(about)
+            statement = statement.where(asked.id.in_(mentions))
+        with self.database.reading() as connection:
+            return int(connection.execute(statement).scalar_one())
 
     def forget(self) -> int:
         """Erase the whole log, with all feedback; how many questions it held.

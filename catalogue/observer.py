@@ -180,16 +180,24 @@ class Observer:
 
     def _asked(self) -> Iterable[_Asked]:
         """What is in the queue, each question of one second once."""
-        found: dict[object, _Asked] = {}
+        found: dict[tuple[object, str, float], _Asked] = {}
         while self._queue:
             question, matches, tier, confidence, at = self._queue.popleft()
-            # `found` holds the matches, so no other object can have their id.
+            # At first by identity, which is quick: `found` holds the matches, so no other can have their id.
             key = (id(matches) if question is None else question, tier, at // 1)
             if (held := found.get(key)) is None:
                 found[key] = _Asked(question, matches, tier, confidence, at)
             else:
                 held.count += 1
-        return found.values()
+        once: dict[object, _Asked] = {}
+        for (_, tier, second), asked in found.items():
+            content = tuple((match.interest.phrase, match.weight) for match in asked.matches)
+            held = once.setdefault(
+                (content if asked.question is None else asked.question, tier, second), asked
+            )
+            if held is not asked:
+                held.count += asked.count
+        return once.values()
 
     def _observation(self, asked: _Asked) -> Observation:
         mentions = {
@@ -199,4 +207,6 @@ class Observer:
         for phrase in () if asked.question is None else self._extract(asked.question):
             held = mentions.get(phrase)
             mentions[phrase] = Mention(phrase, True) if held is None else replace(held, named=True)
-        return Observation(asked.time, asked.tier, asked.confidence, tuple(mentions.values()), asked.count)
+        return Observation(
+            asked.time, str(asked.tier), asked.confidence, tuple(mentions.values()), asked.count
+        )

@@ -21,6 +21,7 @@ FILE_NAME = "catalogue.toml"
 FORMAT_VERSION = 2
 _READ = (1, FORMAT_VERSION)
 _DAY = 86_400.0
+DEFAULT_HALF_LIFE_DAYS = HALF_LIFE / _DAY
 
 _TYPES: dict[str, type] = {
     "encoder": str,
@@ -38,7 +39,7 @@ _TYPES: dict[str, type] = {
 
 
 # What catalogues that were made before there was such a thing have in its place.
-_LATER: dict[str, Any] = {"codebook": "", "observe": True, "half_life_days": HALF_LIFE / _DAY}
+_LATER: dict[str, Any] = {"codebook": "", "observe": True, "half_life_days": DEFAULT_HALF_LIFE_DAYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Settings:
     match_high: float = 1.0
     codebook: str = ""
     observe: bool = True
-    half_life_days: float = HALF_LIFE / _DAY
+    half_life_days: float = DEFAULT_HALF_LIFE_DAYS
     format: int = FORMAT_VERSION
 
     @property

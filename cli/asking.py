@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption
+from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NoObserveOption
 from .output import count, out, print_json, printable, table, writing
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def lookup(
         Path | None,
         typer.Option(metavar="TEXTURES.npz", help="Write textures, channels and relevance, as numpy arrays."),
     ] = None,
+    no_observe: NoObserveOption = False,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,8 +70,8 @@ def lookup(
 
     if (question is None) == (not interest):
         raise UsageError('give either a question ("Where is the dog?") or --interest PHRASE')
-    with _open_to_answer(catalogue) as (opened, not_saved):
-        retriever = Retriever(opened, channels=channels)
+    with _open_to_answer(catalogue) as (opened, not_saved, observe):
+        retriever = Retriever(opened, channels=channels, observe=not no_observe and observe)
         wanted = _image(image)
         if question is not None:
             hit = retriever.lookup(wanted, question, top=top)
@@ -105,6 +106,7 @@ def query(
     strategy: StrategyOption = "topk",
     top: TopOption = 3,
     picture: PictureOption = None,
+    no_observe: NoObserveOption = False,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     as_json: JsonOption = False,
 ) -> None:
@@ -113,15 +115,17 @@ def query(
     from ..retrieval.types import Tier
 
     tokens = _tokens(budget)
-    with _open_to_answer(catalogue) as (opened, not_saved):
-        retriever = Retriever(opened)
+    with _open_to_answer(catalogue) as (opened, not_saved, observe):
+        retriever = Retriever(opened, observe=not no_observe and observe)
         wanted = _image(image)
         hit, allocation, times = answer(
             retriever, wanted, question, top=top, budget=tokens, strategy=strategy
         )
         again: Times | None = None
         if hit.tier is Tier.STORED:  # the time in a process that has everything loaded
-            *_, again = answer(retriever, hit.key, question, top=top, budget=tokens, strategy=strategy)
+            *_, again = answer(
+                retriever, hit.key, question, top=top, budget=tokens, strategy=strategy, observe=False
+            )
         photo = None if picture is None else _photo(opened, wanted)
     if picture is not None and photo is not None:
         from ..retrieval.pictures import side_by_side
@@ -163,6 +167,7 @@ def ask(
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, cuda:1 ...")] = "auto",
     top: TopOption = 3,
+    no_observe: NoObserveOption = False,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     as_json: JsonOption = False,
 ) -> None:
@@ -173,9 +178,9 @@ def ask(
     tokens = _tokens(budget)
     allocator(strategy)  # known before the model is loaded, which takes long
     adapter = _adapter(model, device)
-    with _open_to_answer(catalogue) as (opened, not_saved):
+    with _open_to_answer(catalogue) as (opened, not_saved, observe):
         wanted = _image(image)
-        hit = Retriever(opened).lookup(wanted, question, top=top)
+        hit = Retriever(opened, observe=not no_observe and observe).lookup(wanted, question, top=top)
         photo = _photo(opened, wanted)
     said = adapter.ask(
         photo,
@@ -223,10 +228,17 @@ def _adapter(folder: Path, device: str) -> QwenVLAdapter:
 
 
 def answer(
-    retriever: Retriever, image: str | ImageKey, question: str, *, top: int, budget: int | None, strategy: str
+    retriever: Retriever,
+    image: str | ImageKey,
+    question: str,
+    *,
+    top: int,
+    budget: int | None,
+    strategy: str,
+    observe: bool = True,
 ) -> tuple[Lookup, Allocation, Times]:
     """Look up, allocate, and say how many microseconds each part took."""
-    hit = retriever.lookup(image, question, top=top)
+    hit = retriever.lookup(image, question, top=top, observe=observe)
     started = perf_counter()
     allocation = retriever.allocate(hit, budget, strategy)
     return hit, allocation, {**_times(hit), "allocate": 1e6 * (perf_counter() - started)}
@@ -239,18 +251,23 @@ def write_picture(picture: Image, path: Path) -> None:
 
 
 @contextmanager
-def _open_to_answer(path: Path) -> Iterator[tuple[Catalogue, str | None]]:
-    """A catalogue, open to write if possible, so that what is computed is saved; else why it is not."""
-    from ..catalogue import Catalogue, CatalogueError
+def _open_to_answer(path: Path) -> Iterator[tuple[Catalogue, str | None, bool]]:
+    """A catalogue, open to write if possible, so that what is computed is saved; else why it is not.
+
+    And whether what is asked is to be recorded, which can be done while another process writes, too.
+    """
+    from ..catalogue import Catalogue, CatalogueError, CatalogueLockedError
 
     not_saved: str | None = None
+    reachable = True
     try:
         opened = Catalogue.open(path, "w")
     except CatalogueError as error:  # locked, read-only, on a network; what hinders reading is told then
         not_saved = str(error)
+        reachable = isinstance(error, CatalogueLockedError)
         opened = Catalogue.open(path)
     with opened:
-        yield opened, not_saved
+        yield opened, not_saved, reachable and opened.settings.observe
 
 
 def _tokens(budget: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -14,6 +15,7 @@ from .output import count, out, print_json, printable, table
 
 if TYPE_CHECKING:
     from ..catalogue import Box, Exemplar, Interest
+    from ..catalogue.weights import Use
 
 app = typer.Typer(help="What you look for in your images.", no_args_is_help=True)
 
@@ -91,27 +93,41 @@ def add(
 
 @app.command("list")
 def list_(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = False) -> None:
-    """Show the interests, and of how many images each has a map."""
-    from ..catalogue import Catalogue
+    """Show the interests, what each weighs by its use, and of how many images each has a map.
 
-    with Catalogue.open(catalogue) as opened:
+    In a blend an interest has its effective weight: its own, times a factor from 1/2 to 2 that rises with its
+    use and with feedback, and falls as time passes.
+    """
+    from ..catalogue import Catalogue
+    from ..catalogue.memory import Memory
+    from ..catalogue.weights import Use
+
+    with Catalogue.open(catalogue) as opened, Memory.of(opened, read_only=True) as memory:
         interests = opened.interests()
         held = opened.store.stats()
+        known = memory.uses(time.time(), opened.settings.half_life)
+    uses = {interest.id: known.get(interest.phrase, Use()) for interest in interests}
     maps = {interest.id: held.maps.get(interest.id, 0) for interest in interests}
     if as_json:
-        documents = [{**_document(interest), "maps": maps[interest.id]} for interest in interests]
+        documents = [{**_document(i), "maps": maps[i.id], **_use_document(i, uses[i.id])} for i in interests]
         print_json({"interests": documents, "images": held.images})
         return
     console = out()
     if not interests:
         console.print('No interests yet: texcat interest add "mountain biking"')
         return
-    rows = table("#id", "phrase", "#weight", f"#maps (of {held.images:,} images)", "shown by")
+    rows = table(
+        *("#id", "phrase", "#weight", "#effective", "#use", "last used"),
+        *(f"#maps (of {held.images:,} images)", "shown by"),
+    )
     for interest in interests:
         rows.add_row(
             str(interest.id),
             printable(interest.phrase),
             f"{interest.weight:g}",
+            f"{interest.weight * uses[interest.id].factor:.3g}",
+            f"{uses[interest.id].amount:.1f}",
+            _day(uses[interest.id].last) or "never",
             f"{maps[interest.id]:,}",
             printable(_shown_by(interest)),
         )
@@ -152,6 +168,19 @@ def _document(interest: Interest) -> dict[str, object]:
         ],
         "with_words": interest.with_words,
     }
+
+
+def _use_document(interest: Interest, use: Use) -> dict[str, object]:
+    return {
+        "effective_weight": interest.weight * use.factor,
+        "use": use.amount,
+        "feedback": use.feedback,
+        "last_used": use.last,
+    }
+
+
+def _day(time_: float | None) -> str | None:
+    return None if time_ is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(time_))
 
 
 def _shown_by(interest: Interest) -> str:

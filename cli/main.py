@@ -10,7 +10,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import asking, demo, expanding, exploring, indexing, inspecting, interests, keeping, making, searching
+from . import (
+    asking,
+    demo,
+    expanding,
+    exploring,
+    forgetting,
+    indexing,
+    inspecting,
+    interests,
+    keeping,
+    making,
+    searching,
+)
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -34,6 +46,7 @@ app.command()(searching.search)
 app.command()(exploring.suggest)
 app.command()(exploring.path)
 app.command()(exploring.fingerprint)
+app.command()(forgetting.forget)
 app.command()(inspecting.stats)
 app.command()(keeping.verify)
 app.command()(keeping.compact)

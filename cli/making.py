@@ -28,12 +28,23 @@ def init(
             metavar="URL", help="SQLAlchemy URL of an empty database; SQLite in the folder when empty."
         ),
     ] = "",
+    observe: Annotated[
+        bool, typer.Option("--observe/--no-observe", help="Whether look-ups record what is asked.")
+    ] = True,
+    half_life_days: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="What was asked so many days ago counts half for the weight of an interest.",
+            show_default="30",
+        ),
+    ] = None,
     allow_network: NetworkOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make an empty catalogue."""
     from ..catalogue import Catalogue, Group
-    from ..catalogue.catalogue import DEFAULT_SHARDS
+    from ..catalogue.catalogue import DEFAULT_HALF_LIFE_DAYS, DEFAULT_SHARDS
 
     # An encoder of the user's own may be the wrong file: that is seen before there is a catalogue.
     adopted = None if encoder == "builtin" else _examine(encoder)
@@ -43,6 +54,8 @@ def init(
         groups=tuple(Group) if groups is None else groups.split(","),
         shards=shards or DEFAULT_SHARDS,
         database=database,
+        observe=observe,
+        half_life_days=DEFAULT_HALF_LIFE_DAYS if half_life_days is None else half_life_days,
         allow_network=allow_network,
     ) as made:
         if adopted is not None:
@@ -55,6 +68,8 @@ def init(
             "groups": list(settings.groups),
             "shards": settings.shards,
             "database": made.registry.url,
+            "observe": settings.observe,
+            "half_life_days": settings.half_life_days,
         }
     if as_json:
         print_json(document)

@@ -20,6 +20,9 @@ NetworkOption = Annotated[
     bool,
     typer.Option("--allow-network", help="Write on a network file system, which no other host may open."),
 ]
+NoObserveOption = Annotated[
+    bool, typer.Option("--no-observe", help="Do not record what is asked; see texcat forget.")
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")
 ]

@@ -82,7 +82,7 @@ def extract_phrases(question: str) -> tuple[str, ...]:
     their words give what stands between stop words; those that do not give nothing. A phrase keeps the
     inflection that it has in the question, and `normalise_phrase` leaves it as it is.
     """
-    text = unicodedata.normalize("NFC", question[:READ_CHARACTERS])
+    text = unicodedata.normalize("NFC", _beginning(question))
     words = _words(text)
     if not words:
         return ()
@@ -92,6 +92,16 @@ def extract_phrases(question: str) -> tuple[str, ...]:
         if len(phrases) == MAX_PHRASES:
             break
     return tuple(phrases)
+
+
+def _beginning(question: str) -> str:
+    """What is read of `question`; a word that the end falls into is left out."""
+    if len(question) <= READ_CHARACTERS:
+        return question
+    end = READ_CHARACTERS
+    while end and _in_word(question[end]) and _in_word(question[end - 1]):
+        end -= 1
+    return question[:end]
 
 
 def _words(text: str) -> list[_Word]:

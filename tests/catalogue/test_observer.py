@@ -75,6 +75,14 @@ def test_a_question_of_many_images_within_a_second_is_one(catalogue: Catalogue) 
     ]
 
 
+def test_equal_matches_are_one_question_whatever_object_holds_them(catalogue: Catalogue) -> None:
+    with Observer(Memory.of(catalogue), words) as observer:
+        for _ in range(5):
+            observer.observe(None, [Match(CAT, 0.75), Match(DOG, 0.25)], "stored", 1.0, at=5.0)
+        observer.observe(None, [Match(CAT, 1.0)], "stored", 1.0, at=5.0)
+    assert sorted(o.count for o in log(catalogue)) == [1, 5]
+
+
 def test_it_is_written_within_a_second(catalogue: Catalogue) -> None:
     with Observer(Memory.of(catalogue), words) as observer:
         for question in ("cat", "dog"):

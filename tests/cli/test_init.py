@@ -21,6 +21,8 @@ def test_init_makes_a_catalogue_as_asked(texcat: Texcat, tmp_path: Path) -> None
         "groups": ["appearance", "saliency", "interest"],
         "shards": 2,
         "database": database,
+        "observe": True,
+        "half_life_days": 30.0,
     }
     with Catalogue.open(path) as catalogue:
         assert (catalogue.settings.shards, catalogue.settings.database) == (2, database)

@@ -23,7 +23,8 @@ def test_add_list_and_remove(texcat: Texcat, empty: Path) -> None:
         ]
     }
     listed = texcat("interest", "list", "-c", empty, "--json").json
-    assert listed == {"images": 0, "interests": [{**entry, "maps": 0} for entry in added.json["added"]]}
+    unused = {"maps": 0, "effective_weight": 2.5, "use": 0.0, "feedback": 0.0, "last_used": None}
+    assert listed == {"images": 0, "interests": [{**entry, **unused} for entry in added.json["added"]]}
     removed = texcat("interest", "remove", "MY DOG", "my dog", "-c", empty, "--json").json
     assert removed == {"removed": [added.json["added"][0]]}
     assert phrases(empty) == ["mountain biking"]
@@ -84,10 +85,9 @@ def test_images_show_an_interest(texcat: Texcat, indexed: Path, photos: Path) ->
             "with_words": True,
         }
     ]
-    assert texcat("interest", "list", "-c", indexed, "--json").json["interests"][-1] == {
-        **added[0],
-        "maps": 0,
-    }
+    listed = texcat("interest", "list", "-c", indexed, "--json").json["interests"][-1]
+    assert {**listed, **added[0]} == listed
+    assert (listed["maps"], listed["effective_weight"]) == (0, 2.0)
     table = texcat("interest", "list", "-c", indexed).out
     assert "chelsea.jpg (0.2,0.1,0.9,0.8), coffee.jpg (0,0,1,1), words" in table
     with Catalogue.open(indexed) as catalogue:

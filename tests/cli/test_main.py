@@ -22,7 +22,8 @@ from .conftest import QUESTION, Texcat, held_open
 PROGRAM = [sys.executable, "-c", "from texcat.cli.main import main; main()"]
 COMMANDS = {
     ("init",), ("interest", "add"), ("interest", "list"), ("interest", "remove"), ("index",), ("lookup",),
-    ("query",), ("search",), ("expand",), ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
+    ("query",), ("ask",), ("search",), ("expand",), ("suggest",), ("path",), ("fingerprint",), ("forget",),
+    ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
 }  # fmt: skip
 
 

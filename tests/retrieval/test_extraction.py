@@ -155,3 +155,12 @@ def test_a_look_up_pays_for_no_heavy_import() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "[]", run.stderr
+
+
+@pytest.mark.parametrize("lead", range(12))
+def test_a_text_that_is_cut_off_is_cut_between_words(lead: int) -> None:
+    assert extract_phrases("." * lead + "the red kite " * 1_000) == ("red kite",)
+
+
+def test_a_text_that_is_one_word_gives_nothing() -> None:
+    assert extract_phrases("kite" * 10_000) == ()

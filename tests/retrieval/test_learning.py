@@ -6,16 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from texcat.catalogue import Catalogue
-from texcat.catalogue.errors import ReadOnlyError, UsageError
+from texcat.catalogue import observer as observer_module
+from texcat.catalogue.errors import InvalidPhraseError, ReadOnlyError, UsageError
 from texcat.catalogue.memory import Memory, Mention, Observation
 from texcat.indexer import index_corpus
 from texcat.retrieval import Lookup, Retriever
 
 from ..fakes import TinyEncoder
+from ..postgres import postgres_server
 
 PHRASES = ("red kite", "green field", "blue sea")
 
@@ -242,3 +245,88 @@ def test_kill_loses_the_last_second_at_most(asked: Callable[[str], int]) -> None
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert asked(ending) in {51, 52}
+
+
+HOSTILE = (
+    "the red kite " * 8_000,
+    "where is \x07 the\x1b[31m red kite\x00?",
+    "أين الطائرة الحمراء؟ \u202ered kite\u202c",
+    "🐈🏳️‍🌈🪁",
+    "'); DROP TABLE observations; -- ${jndi:ldap://x} {{7*7}} <script>alert(1)</script> ../../etc/passwd",
+)
+
+
+def test_hostile_questions_are_answered_and_recorded(
+    catalogue: Catalogue, retriever: Retriever, photos: Path
+) -> None:
+    for question in HOSTILE:
+        assert retriever.lookup(photos / "a.png", question).matches
+    retriever.close()
+    observed = log(catalogue)
+    assert len(observed) == len(HOSTILE)
+    assert {m.phrase for m in observed[0].mentions if m.named} == {"red kite"}
+    assert not {m.phrase for m in observed[3].mentions if m.named}
+    with Memory.of(catalogue) as memory:
+        assert memory.forget() == len(HOSTILE)
+
+
+@pytest.mark.parametrize("question", ["", "\n \u200b", "red \udcff kite"])
+def test_what_cannot_be_asked_is_refused_and_not_recorded(
+    catalogue: Catalogue, retriever: Retriever, photos: Path, question: str
+) -> None:
+    with pytest.raises(InvalidPhraseError):
+        retriever.lookup(photos / "a.png", question)
+    retriever.close()
+    assert log(catalogue) == []
+
+
+def test_a_clock_that_is_set_back_loses_nothing(
+    catalogue: Catalogue, retriever: Retriever, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for now in (2e9, 1e9, 0.0):
+        monkeypatch.setattr(observer_module, "time", lambda now=now: now)
+        retriever.lookup(photos / "a.png", "red kite")
+    retriever.close()
+    assert sorted(o.time for o in log(catalogue)) == [0.0, 1e9, 2e9]
+    with Memory.of(catalogue, read_only=True) as memory:
+        assert memory.uses(1e9)["red kite"].amount == pytest.approx(2.0, abs=1e-3)
+
+
+def test_an_interest_may_go_while_it_is_observed(
+    catalogue: Catalogue, retriever: Retriever, photos: Path
+) -> None:
+    for _ in range(10):
+        hit = retriever.lookup(photos / "a.png", "red kite")
+        catalogue.remove_interest("red kite")
+        assert "red kite" not in {m.interest.phrase for m in retriever.lookup(hit.key, "red kite").matches}
+        catalogue.add_interest("red kite")
+    retriever.close()
+    assert sum(o.count for o in log(catalogue)) == 20
+    assert factor(catalogue, "red kite") > 1
+
+
+OBSERVE_AT_ONCE = """
+import sys
+from texcat.catalogue import Catalogue
+from texcat.retrieval import Retriever
+with Catalogue.open(sys.argv[1]) as catalogue, Retriever(catalogue, compute=False, observe=True) as retriever:
+    hit = retriever.lookup(sys.argv[2], "red kite")
+    for _ in range(6):
+        for _ in range(100):
+            retriever.lookup(hit.key, "red kite")
+        retriever._learning.observer.flush()
+"""
+
+
+@pytest.mark.parametrize("server", ["sqlite", "postgresql"])
+def test_two_processes_observe_at_once(server: str, tmp_path: Path, photos: Path) -> None:
+    with ExitStack() as stack:
+        database = "" if server == "sqlite" else stack.enter_context(postgres_server())
+        with Catalogue.create(tmp_path / "cat", database=database) as catalogue:
+            catalogue.add_interest("red kite")
+            index_corpus(catalogue, [photos], encoder=TinyEncoder())
+            Retriever(catalogue, encoder=TinyEncoder(), observe=False).embedding("red kite")
+        program = [sys.executable, "-c", OBSERVE_AT_ONCE, str(tmp_path / "cat"), str(photos / "a.png")]
+        running = [subprocess.Popen(program, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        assert [process.communicate(timeout=110)[1] for process in running] == ["", ""]
+        assert sum(o.count for o in log(catalogue)) == 2 * 601
