@@ -44,7 +44,8 @@ def init(
 ) -> None:
     """Make an empty catalogue."""
     from ..catalogue import Catalogue, Group
-    from ..catalogue.catalogue import DEFAULT_HALF_LIFE_DAYS, DEFAULT_SHARDS
+    from ..catalogue.catalogue import DEFAULT_SHARDS
+    from ..catalogue.settings import DEFAULT_HALF_LIFE_DAYS
 
     # An encoder of the user's own may be the wrong file: that is seen before there is a catalogue.
     adopted = None if encoder == "builtin" else _examine(encoder)
