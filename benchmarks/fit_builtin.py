@@ -25,7 +25,7 @@ import torch
 from quality import SHARED, Score, Truth, read_targets, shown, summary
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
-from texcat.indexer.encoders.builtin import FITTED, BuiltinEncoder
+from texcat.indexer.encoders.builtin import FEATURES, FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections, Moments, fit_directions
 from texcat.indexer.encoders.tensors import encode_squares
 from texcat.indexer.images import load_image, to_square
@@ -99,15 +99,13 @@ def main() -> None:
 
 
 def encode(encoder: BuiltinEncoder, photos: list[Path]) -> list[Tensor]:
-    """Smoothed patch features of each photo: float32 [dim, 16, 16]."""
-    return [
-        torch.from_numpy(
-            resize_plane(
-                encode_squares(encoder, [to_square(load_image(photo).image, encoder.input_size)])[0], SIDE
-            )
-        )
-        for photo in photos
-    ]
+    """Smoothed patch features of each photo, without its colours: float32 [1280, 16, 16]."""
+
+    def features(photo: Path) -> Tensor:
+        square = to_square(load_image(photo).image, encoder.input_size)
+        return torch.from_numpy(resize_plane(encode_squares(encoder, [square])[0][:FEATURES], SIDE))
+
+    return [features(photo) for photo in photos]
 
 
 def cover(pairs: list[Pair], photos: int, categories: int) -> Tensor:

@@ -16,12 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache, lru_cache
-from importlib.metadata import distribution
 from itertools import groupby, pairwise
-from pathlib import Path
 
 from ..catalogue.phrases import normalise_phrase
-from .grammars import CLITICS, GRAMMARS, Grammar
+from ..indexer.grammars import CLITICS, GRAMMARS, Grammar
+from ..indexer.lexicon import english_tags
 
 MAX_PHRASES = 8
 """So many phrases of a question are kept; one that holds more is a text, not a question."""
@@ -267,19 +266,10 @@ def _tag_role(tag: str) -> _Role:
 def _tag(word: _Word) -> str:
     """The most frequent tag of `word` in the Penn Treebank; "t-shirt" has that of its last part."""
     last = word.fold.rpartition("-")[2]
-    known = _lexicon().get(last)
+    known = english_tags().get(last)
     if known is not None:
         return known
     return next((tag for ending, tag in _ENGLISH_ENDINGS if last.endswith(ending)), "NN")
-
-
-@cache
-def _lexicon() -> dict[str, str]:
-    """The most frequent tag of each English word."""
-    # Importing TextBlob takes half a second or more, for NLTK and SciPy; the file needs none of them.
-    path = Path(str(distribution("textblob").locate_file("textblob/en/en-lexicon.txt")))
-    entries = (line.split(" ") for line in path.read_text(encoding="utf-8").splitlines())
-    return {entry[0]: entry[1] for entry in entries if len(entry) > 1 and entry[0].islower()}
 
 
 # ------------------------------------------------------------------------------------- the other languages

@@ -391,7 +391,8 @@ class Retriever:
                 vectors = self._computer.vectors()
             self._decoder.know(vectors)
             settings = self.catalogue.settings
-            texts = {i: vector.text for i, vector in vectors.items()}
+            # An interest that the encoder cannot place has no map, and no question is about it.
+            texts = {i: vector.text for i, vector in vectors.items() if vector.direction.any()}
             distributions = self.catalogue.registry.distributions(settings.fingerprint)
             self._matcher = Matcher(interests, texts, settings.match_low, settings.match_high, distributions)
             self._weigh_at = 0.0

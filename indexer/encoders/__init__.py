@@ -43,7 +43,7 @@ class DenseEncoder(Protocol):
         ...
 
     def direction(self, phrases: Sequence[str]) -> Tensor:
-        """Directions of phrases: float32 [N, dim]."""
+        """Directions of phrases: float32 [N, dim]; 0 for one that the encoder knows that it cannot place."""
         ...
 
     def text(self, phrases: Sequence[str]) -> Tensor:

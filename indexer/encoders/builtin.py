@@ -4,6 +4,7 @@ EfficientNet-Lite2 (Tan & Le 2019) sees, MiniLM reads. A phrase is placed among 
 their names and definitions mean, and its direction is the mix of their classifier rows: ConSE (Norouzi et
 al. 2014) and DeViSE (Frome et al. 2013), kept linear, so that a map is a product with the patch features.
 Phrases near one of 80 everyday things get, on top, what a fit to labelled photos adds (see `fitted`).
+Colours are features of their own; `phrases` tells what a phrase is made of.
 """
 
 from __future__ import annotations
@@ -27,17 +28,21 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from ...catalogue.errors import EncoderError
 from ...catalogue.grid import gaussian_matrix
 from .cache import cached_array
+from .colours import PROTOTYPES, SPREAD, TERMS, colour_coverage
 from .fitted import NEAR, FittedDirections
 from .minilm import WIDTH as TEXT_DIM
 from .minilm import MiniLM, minilm_files
+from .nouns import is_known, thing_names
+from .phrases import Parsed, Parts, parse
 from .support import check_images, choose_device, fingerprint
 
-HEAD_VERSION = 2
+HEAD_VERSION = 3
 """Goes into the fingerprint: raise it with any change here that changes a feature or a direction."""
 
 INPUT_SIZE = 512
 STRIDE = 16
 CLASSES = 1000
+FEATURES = 1280
 MEAN, STD = 127.0, 128.0
 """Of pixel values 0 to 255, as EfficientNet-Lite was trained (Liu 2020, TensorFlow TPU repository)."""
 
@@ -49,6 +54,24 @@ PROMPT = "a photo of a {}"
 
 FITTED = Path(__file__).with_name("builtin.safetensors")
 """What ``benchmarks/fit_builtin.py --write`` makes from COCO photos and boxes (annotations CC BY 4.0)."""
+
+FITTED_STRENGTH = 2.0
+"""How many times as far maps of fitted directions spread as those of guessed ones: see `fit_directions`."""
+
+COLOUR_SCALE = 8.0
+"""Of the colour features, so that codes keep them as well as those of the network."""
+
+COLOUR_WEIGHT = 2.4
+"""Of a colour beside a noun: what a full cover adds, in units of the strength of the noun's direction."""
+
+COLOUR_ALONE = 0.5
+"""Value of a map of a colour alone where its cover is full: about that of a noun's map where the noun is."""
+
+UNWANTED_WEIGHT = 0.25
+"""Of what a phrase says that it does not mean."""
+
+LEAST_COSINE, NEAREST = 0.38, 5
+"""A noun is placed if its mean cosine to the 5 nearest classes is at least this; see design/0009."""
 
 _PEOPLE_WORDS = """
 adult adults athlete athletes audience babies baby boy boys bride brother brothers child children crowd
@@ -74,10 +97,18 @@ class BuiltinEncoder:
     - phrase x: ``t = norm(e(x) + e("a photo of a " + x))``
     - weights:  ``w = softmax(T t / 0.1) - 1 / 1000``, which takes off the mean logit of each patch; for a
       phrase about people, the mean of w over the phrase and `WORN`
-    - direction: ``W^T w + D^T n``, W the classifier's weights [1000, 1280], D the directions fitted to 80
-      categories [80, 1280], n the nearness of t to their names, 0 for most phrases
+    - direction of a noun: ``W^T w + D^T n``, W the classifier's weights [1000, 1280], D the directions fitted
+      to 80 categories [80, 1280], n the nearness of t to their names, 0 for most phrases; its strength is
+      ``|W^T w| (1 + 2 sum n)``: maps of D spread twice as far as those of ``W^T w``
+    - direction of a phrase: the mean of its nouns' directions, each scaled to their mean strength, and 2.4
+      times that strength for its colours; a quarter of the same for what it says that it does not mean is
+      taken off
+    - a noun is placed if at least half of its words are English (`is_known`) and its mean cosine to the 5
+      nearest classes is at least 0.38, or if it is about people; else it has no part in the direction. The
+      direction of a phrase of which nothing can be placed is 0
 
-    Patch features are the network's last feature map, smoothed with a Gaussian of sigma 2 cells.
+    Patch features are the network's last feature map and 8 times the `colour_coverage`, smoothed with a
+    Gaussian of sigma 2 cells.
 
     Args:
         device: as torch names it, or ``auto``.
@@ -90,7 +121,7 @@ class BuiltinEncoder:
     input_size = INPUT_SIZE
     grid = (INPUT_SIZE // STRIDE, INPUT_SIZE // STRIDE)
     map_size = 16
-    dim = 1280
+    dim = FEATURES + len(TERMS)
     text_dim = TEXT_DIM
 
     def __init__(self, device: str = "auto") -> None:
@@ -103,65 +134,95 @@ class BuiltinEncoder:
         fold_batch_norms(network)
         self._network = network.to(place).to(memory_format=torch.channels_last)
         self._minilm = MiniLM().to(place)
-        self._fitted = FittedDirections.load(FITTED, TEXT_DIM, self.dim).to(place)
+        self._fitted = FittedDirections.load(FITTED, TEXT_DIM, FEATURES).to(place)
         self._blur = torch.from_numpy(gaussian_matrix(self.grid[0], SIGMA).copy()).to(place)
         self.fingerprint = fingerprint(
             "builtin-efficientnet-lite2-minilm",
             (weights, *minilm_files(), FITTED),
-            (
-                INPUT_SIZE,
-                STRIDE,
-                MEAN,
-                STD,
-                SIGMA,
-                TEMPERATURE,
-                PROMPT,
-                WORN,
-                sorted(PEOPLE),
-                NEAR,
-                HEAD_VERSION,
-            ),
+            (INPUT_SIZE, STRIDE, MEAN, STD, SIGMA, TEMPERATURE, PROMPT, WORN, sorted(PEOPLE)),
+            (NEAR, FITTED_STRENGTH, PROTOTYPES, SPREAD, HEAD_VERSION),
+            (COLOUR_SCALE, COLOUR_WEIGHT, COLOUR_ALONE, UNWANTED_WEIGHT, LEAST_COSINE, NEAREST),
             classes,
         )
 
     @torch.inference_mode()
     def patches(self, images: Tensor) -> Tensor:
-        """uint8 RGB [B, 3, 512, 512] -> float32 [B, 1280, 32, 32], smoothed.
+        """uint8 RGB [B, 3, 512, 512] -> float32 [B, 1291, 32, 32], smoothed.
 
         Raises:
             UsageError: `images` has another type or shape.
         """
         check_images(images, self.input_size)
         pixels = images.to(self.device, memory_format=torch.channels_last)
-        features = self._network.forward_features((pixels.float() - MEAN) / STD)
-        smoothed: Tensor = self._blur @ features.contiguous() @ self._blur.T
+        seen = self._network.forward_features((pixels.float() - MEAN) / STD).contiguous()
+        features = torch.cat((seen, COLOUR_SCALE * colour_coverage(pixels, self.grid[0])), dim=1)
+        smoothed: Tensor = self._blur @ features @ self._blur.T
         return smoothed
 
     @torch.inference_mode()
     def direction(self, phrases: Sequence[str]) -> Tensor:
-        """Directions of phrases: float32 [N, 1280]."""
-        return self.guess(phrases) + self._fitted.added(self.text(phrases))
+        """Directions of phrases: float32 [N, 1291]; 0 for one of which nothing can be placed."""
+        parsed = [parse(phrase, thing_names()) for phrase in phrases]
+        parts = [part for each in parsed for part in (each.wanted, each.unwanted)]
+        nouns = self._nouns(list(dict.fromkeys(noun for part in parts for noun in part.nouns)))
+        directions = [self._sum(each, nouns) for each in parsed]
+        return torch.stack(directions) if directions else torch.zeros(0, self.dim, device=self.device)
+
+    @torch.inference_mode()
+    def noun_direction(self, phrase: str) -> Tensor:
+        """Direction of a phrase that is not taken apart: float32 [1291]."""
+        return self._part(Parts((phrase,)), self._nouns([phrase]))
 
     @torch.inference_mode()
     def guess(self, phrases: Sequence[str]) -> Tensor:
-        """Directions ``W^T w``, from text and classifier alone: float32 [N, 1280]."""
-        weights = self._class_weights(phrases)
+        """Directions ``W^T w``, from text and classifier alone, of phrases as one noun: float32 [N, 1280]."""
+        return self._guess(phrases, self.text(phrases) @ self.class_texts.T)
+
+    def _guess(self, phrases: Sequence[str], cosines: Tensor) -> Tensor:
+        weights = _weights(cosines)
         about_people = [index for index, phrase in enumerate(phrases) if names_people(phrase)]
         if about_people:
-            worn = self._class_weights(WORN)
+            worn = _weights(self.text(WORN) @ self.class_texts.T)
             weights[about_people] = (weights[about_people] + worn.sum(0)) / (1 + len(WORN))
         return weights @ self._classifier
+
+    def _nouns(self, nouns: Sequence[str]) -> dict[str, tuple[Tensor, float]]:
+        """Direction [1280] and strength, which is above 0, of each of `nouns` that is placed."""
+        texts = self.text(nouns)
+        cosines = texts @ self.class_texts.T
+        guessed = self._guess(nouns, cosines)
+        directions = guessed + self._fitted.added(texts)
+        strengths = guessed.norm(dim=1) * (1 + FITTED_STRENGTH * self._fitted.nearness(texts).sum(1))
+        near = cosines.topk(NEAREST, dim=-1).values.mean(-1) >= LEAST_COSINE
+        return {
+            noun: (directions[index], float(strengths[index]))
+            for index, noun in enumerate(nouns)
+            if names_people(noun) or (near[index] and is_known(noun))
+        }
+
+    def _sum(self, parsed: Parsed, nouns: dict[str, tuple[Tensor, float]]) -> Tensor:
+        return self._part(parsed.wanted, nouns) - UNWANTED_WEIGHT * self._part(parsed.unwanted, nouns)
+
+    def _part(self, part: Parts, nouns: dict[str, tuple[Tensor, float]]) -> Tensor:
+        """Direction [1291] of nouns, as far as they are placed, and colours together."""
+        placed = [nouns[noun] for noun in part.nouns if noun in nouns]
+        total = torch.zeros(self.dim, device=self.device)
+        strength = COLOUR_ALONE / COLOUR_WEIGHT
+        if placed:
+            strength = sum(each for _, each in placed) / len(placed)
+            scaled = [direction * (strength / each) for direction, each in placed]
+            total[:FEATURES] = torch.stack(scaled).mean(0)
+        if placed or not part.nouns:  # a colour does not tell where a thing is that cannot be placed
+            for colour in part.colours:
+                place = FEATURES + TERMS.index(colour)
+                total[place] = COLOUR_WEIGHT * strength / (COLOUR_SCALE * len(part.colours))
+        return total
 
     @torch.inference_mode()
     def text(self, phrases: Sequence[str]) -> Tensor:
         """Embeddings of phrases and questions: float32 [N, 384], unit norm; t of the class's formula."""
         prompted = [PROMPT.format(phrase) for phrase in phrases]
         return F.normalize(self._minilm.encode(phrases) + self._minilm.encode(prompted), dim=-1)
-
-    def _class_weights(self, phrases: Sequence[str]) -> Tensor:
-        """Weights w of the 1,000 classes: float32 [N, 1000], each row sums to 0."""
-        cosines = self.text(phrases) @ self.class_texts.T
-        return torch.softmax(cosines / TEMPERATURE, dim=-1) - 1 / CLASSES
 
     @cached_property
     def class_texts(self) -> Tensor:
@@ -182,6 +243,11 @@ class BuiltinEncoder:
         total = self._minilm.encode(texts).reshape(3, CLASSES, TEXT_DIM).sum(0)
         embedded: NDArray[np.float32] = F.normalize(total, dim=-1).cpu().numpy()
         return embedded
+
+
+def _weights(cosines: Tensor) -> Tensor:
+    """Weights w of the 1,000 classes: float32 [N, 1000], each row sums to 0."""
+    return torch.softmax(cosines / TEMPERATURE, dim=-1) - 1 / CLASSES
 
 
 def names_people(phrase: str) -> bool:

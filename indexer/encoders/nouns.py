@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from timm.data.imagenet_info import ImageNetInfo
 
 from ...catalogue.phrases import normalise_phrase
+from ..lexicon import english_tags
 
 
 def common_nouns() -> tuple[str, ...]:
@@ -25,3 +27,30 @@ def class_names() -> tuple[str, ...]:
     """
     descriptions = ImageNetInfo("imagenet-21k-goog").label_descriptions()
     return tuple(sorted({normalise_phrase(names.partition(", ")[0]) for names in descriptions}))
+
+
+@cache
+def thing_names() -> frozenset[str]:
+    """Names of the classes of ImageNet-1k and 12k, in small letters: "red fox", "traffic light"."""
+    return frozenset(
+        name.casefold()
+        for classes in ("imagenet-1k", "imagenet-12k")
+        for names in ImageNetInfo(classes).label_descriptions()
+        for name in names.split(", ")
+    )
+
+
+@cache
+def class_words() -> frozenset[str]:
+    """The words of `thing_names`."""
+    return frozenset(re.findall(r"\w+", " ".join(thing_names())))
+
+
+def is_known(noun: str) -> bool:
+    """Whether at least half of the words of `noun` are English: in the lexicon, or in a name of a class.
+
+    What is no word, such as an emoji, is not.
+    """
+    words = re.findall(r"[^\W_]+", noun.casefold())
+    known = sum(word in english_tags() or word in class_words() for word in words)
+    return known > 0 and 2 * known >= len(words)

@@ -13,9 +13,12 @@ from skimage import data
 from texcat.catalogue.errors import EncoderError, UsageError
 from texcat.indexer.encoders import load_encoder
 from texcat.indexer.encoders.builtin import (
+    COLOUR_SCALE,
+    COLOUR_WEIGHT,
     FITTED,
     MEAN,
     STD,
+    UNWANTED_WEIGHT,
     WORN,
     BuiltinEncoder,
     class_descriptions,
@@ -23,8 +26,10 @@ from texcat.indexer.encoders.builtin import (
     load_network,
     names_people,
 )
+from texcat.indexer.encoders.colours import TERMS, colour_coverage
 from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.minilm import MiniLM
+from texcat.indexer.encoders.nouns import is_known
 from texcat.indexer.images import load_image, to_square
 from torch import Tensor
 from torch.nn import functional as F
@@ -77,16 +82,17 @@ def test_folding_changes_no_feature() -> None:
 def test_what_the_encoder_says_of_itself(encoder: BuiltinEncoder, cat_and_coffee: Tensor) -> None:
     assert (encoder.spec, encoder.device) == ("builtin", "cpu")
     assert (encoder.input_size, encoder.grid, encoder.map_size) == (512, (32, 32), 16)
-    assert (encoder.dim, encoder.text_dim) == (1280, 384)
+    assert (encoder.dim, encoder.text_dim) == (1291, 384)
     features = encoder.patches(cat_and_coffee)
-    assert (features.shape, features.dtype) == ((1, 1280, 32, 32), torch.float32)
-    assert encoder.direction(["cat", "a dog"]).shape == (2, 1280)
-    assert encoder.direction([]).shape == (0, 1280)
+    assert (features.shape, features.dtype) == ((1, 1291, 32, 32), torch.float32)
+    assert encoder.direction(["cat", "a dog"]).shape == (2, 1291)
+    assert encoder.direction([]).shape == (0, 1291)
 
 
 def test_patches_are_the_networks_features_smoothed(encoder: BuiltinEncoder, cat_and_coffee: Tensor) -> None:
     with torch.inference_mode():
         raw = load_network(WEIGHTS).forward_features((cat_and_coffee.float() - MEAN) / STD)[0].numpy()
+    raw = np.concatenate([raw, COLOUR_SCALE * colour_coverage(cat_and_coffee, 32)[0].numpy()])
     features = encoder.patches(cat_and_coffee)[0].numpy()
     rows, columns = np.mgrid[0:32, 0:32]
     for row, column in ((16, 16), (0, 0), (5, 31)):
@@ -177,7 +183,9 @@ def test_directions_are_their_formula(encoder: BuiltinEncoder) -> None:
     ):
         guessed, actual = (call(["something else", phrase])[1] for call in (encoder.guess, encoder.direction))
         np.testing.assert_allclose(guessed.numpy(), expected @ rows, rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(actual.numpy(), expected @ rows + added(phrase), rtol=1e-3, atol=1e-4)
+        wanted = expected @ rows + added(phrase)
+        np.testing.assert_allclose(actual[:1280].numpy(), wanted, rtol=1e-3, atol=1e-4)
+        assert not actual[1280:].any()
 
 
 def test_the_shipped_fit_reaches_what_is_near_and_nothing_else(encoder: BuiltinEncoder) -> None:
@@ -191,6 +199,69 @@ def test_the_shipped_fit_reaches_what_is_near_and_nothing_else(encoder: BuiltinE
     bicycle = fitted.phrases.index("bicycle")
     assert near[0].argmax() == near[1].argmax() == bicycle
     assert not near[2].any()
+
+
+def test_a_phrase_is_the_sum_of_its_parts(encoder: BuiltinEncoder) -> None:
+    dog, cat, both, without, red, colour = encoder.direction(
+        ["dog", "cat", "dog and cat", "dog without cat", "red dog", "something red"]
+    )
+    strengths = encoder.guess(["dog", "cat"]).norm(dim=1) * 3  # both are categories of the fit
+    parts = strengths.mean() * (dog / strengths[0] + cat / strengths[1]) / 2
+    torch.testing.assert_close(both, parts, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(without, dog - UNWANTED_WEIGHT * cat, rtol=1e-3, atol=1e-4)
+    place = 1280 + TERMS.index("red")
+    expected = dog.clone()
+    expected[place] = COLOUR_WEIGHT * strengths[0] / COLOUR_SCALE
+    torch.testing.assert_close(red, expected, rtol=1e-3, atol=1e-4)
+    assert colour.nonzero().tolist() == [[place]]
+
+
+def test_a_colour_is_found_in_a_photo(encoder: BuiltinEncoder) -> None:
+    """A green cup on the left, the same cup in red on the right."""
+    cup = F.interpolate(torch.from_numpy(data.coffee()).permute(2, 0, 1)[None].float(), size=(512, 256))
+    tints = [cup * torch.tensor(tint)[:, None, None] for tint in ((0.3, 1.0, 0.3), (1.0, 0.3, 0.3))]
+    features = encoder.patches(torch.cat(tints, dim=3).to(torch.uint8))[0]
+    for phrase, column in (("green cup", 0), ("red cup", 1)):
+        found = torch.einsum("dij,d->ij", features, encoder.direction([phrase])[0])
+        assert int(found.argmax()) % 32 // 16 == column, phrase
+
+
+def test_plurals_are_placed_as_singulars(encoder: BuiltinEncoder) -> None:
+    one, many = encoder.direction(["dog", "bus", "child"]), encoder.direction(["dogs", "buses", "children"])
+    assert float(F.cosine_similarity(one, many).min()) > 0.97
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    ["zxqv blorf", "🐶", "红色的车", "собака", "hund", "happiness", "red zxqv", "", "no zxqv"],
+)
+def test_what_cannot_be_placed_has_no_direction(encoder: BuiltinEncoder, phrase: str) -> None:
+    assert not encoder.direction([phrase]).any()
+
+
+def test_what_can_be_placed_has_a_direction(encoder: BuiltinEncoder) -> None:
+    phrases = ["dog", "kids", "my son's birthday", "mountain biking", "no dog", "red", "Where are my keys?"]
+    assert encoder.direction(phrases).any(1).all()
+
+
+def test_parts_that_cannot_be_placed_have_no_part(encoder: BuiltinEncoder) -> None:
+    whole, alone = encoder.direction(["dog and zxqv", "dog"])
+    torch.testing.assert_close(whole, alone)
+
+
+@pytest.mark.parametrize(
+    ("noun", "known"),
+    [
+        ("dog", True),
+        ("dog waldo", True),
+        ("zxqv", False),
+        ("zxqv blorf dog", False),
+        ("🐶", False),
+        ("", False),
+    ],
+)
+def test_known_nouns_are_english(noun: str, known: bool) -> None:
+    assert is_known(noun) is known
 
 
 def test_text_brings_like_phrases_together(encoder: BuiltinEncoder) -> None:

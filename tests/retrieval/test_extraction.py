@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from texcat.catalogue.phrases import normalise_phrase
+from texcat.indexer.grammars import GRAMMARS
 from texcat.retrieval.extraction import MAX_PHRASES, READ_CHARACTERS, extract_phrases
-from texcat.retrieval.grammars import GRAMMARS
 
 QUESTIONS = tomllib.loads((Path(__file__).parent / "questions.toml").read_text(encoding="utf-8"))
 

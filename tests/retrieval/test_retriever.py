@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -31,6 +32,7 @@ from texcat.catalogue.quantise import dequantise
 from texcat.indexer import index_corpus
 from texcat.retrieval import Retriever, Tier
 from texcat.retrieval.blending import own_share
+from torch import Tensor
 
 from ..fakes import TinyEncoder
 from .conftest import BLUE, GREY, RED, peak, quarters
@@ -219,6 +221,31 @@ def test_a_catalogue_without_interests_answers_from_the_question_alone(tmp_path:
         hit = Retriever(made, encoder=TinyEncoder(), observe=False).lookup(photos / "a.png", "red")
         assert (hit.matches, hit.own_share, hit.tier) == ((), 1.0, Tier.COMPUTED)
         assert peak(hit.channel("similarity")) < (16, 16)
+
+
+class _Unsure(TinyEncoder):
+    """Cannot place a phrase without a colour that it knows."""
+
+    def direction(self, phrases: Sequence[str]) -> Tensor:
+        known = [any(colour in phrase for colour in ("red", "green", "blue")) for phrase in phrases]
+        return super().direction(phrases) * torch.tensor(known)[:, None]
+
+
+@pytest.mark.parametrize("codes", [True, False])
+@pytest.mark.parametrize("interests", [(), ("zxqv blorf",), ("red kite", "zxqv blorf")])
+def test_a_phrase_that_cannot_be_placed_gets_no_confident_map(
+    tmp_path: Path, photos: Path, interests: tuple[str, ...], codes: bool
+) -> None:
+    with Catalogue.create(tmp_path / "cat") as made:
+        for phrase in interests:
+            made.add_interest(phrase)
+        index_corpus(made, [photos], encoder=_Unsure(), codes=codes)
+        hit = Retriever(made, encoder=_Unsure()).lookup(photos / "a.png", "zxqv blorf")
+        assert hit.confidence < 0.1
+        assert [match.interest.phrase for match in hit.matches] == [i for i in interests if i == "red kite"]
+        assert hit.own_share > 0.8
+        shown = Retriever(made, encoder=_Unsure()).lookup(photos / "a.png", "red")
+        assert hit.channel("similarity").max() < 0.2 * shown.channel("similarity").max()
 
 
 def test_scales_of_a_similarity(retriever: Retriever, photos: Path) -> None:
