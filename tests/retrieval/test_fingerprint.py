@@ -207,7 +207,7 @@ def test_fonts() -> None:
     own = font_for("coffee cup", 16)
     assert own is not None
     assert own.getname() == load_font(16).getname()
-    assert font_for("\U000e0fff", 16) is None  # no font has what is no character
+    assert font_for("\U0003fffe", 16) is None  # no font has what is no character
 
 
 def test_a_community_has_one_colour(catalogue: Catalogue) -> None:
