@@ -485,13 +485,13 @@ def _lower_gains(
     row: int,
     column: int,
     reach: int,
-    weight: float,
-    before: float,
-    now: float,
+    weight: np.float64,
+    before: np.float32,
+    now: np.float32,
     stands: Floats,
     gains: Doubles,
 ) -> None:
-    """Take from all gains what they lose once a position of `weight` is covered by `now` instead of `before`."""
+    """Take from all gains what they lose when a position of `weight` is covered by `now`, not `before`."""
     for r in range(max(0, row - reach), min(gains.shape[0], row + reach + 1)):
         for c in range(max(0, column - reach), min(gains.shape[1], column + reach + 1)):
             by = stands[row, column, r - row + reach, c - column + reach]

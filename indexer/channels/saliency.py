@@ -45,6 +45,9 @@ LOCAL_MAXIMUM = 0.1
 _ROUNDING = 1e-5
 """Contrasts below this are rounding in a flat area."""
 
+_TIE = 1e-4
+"""Parts of the maximum that are nearer to each other are equal but for rounding."""
+
 _LEVELS = range(CENTRES[0], CENTRES[-1] + SURROUNDS[-1] + 1)
 
 
@@ -92,12 +95,14 @@ def normalise(maps: Plane) -> Plane:
 
     Each map is divided by its maximum (or by one grey level, if that is more) and multiplied by
     (1 - m)^2, where m is the mean of its local maxima other than the largest: cells not below any of
-    their eight neighbours, and at least a tenth of the maximum. With no other maximum, m is 0.
+    their eight neighbours, but for rounding, which differs with the processor, and at least a tenth of the
+    maximum. With no other maximum, m is 0.
     """
     peak = maps.max(axis=(-2, -1), keepdims=True)
     unit = maps / np.maximum(peak, np.float32(PEAK_FLOOR))
     top = unit.max(axis=(-2, -1), keepdims=True)
-    is_maximum = (unit >= _largest_nearby(unit)) & (unit >= LOCAL_MAXIMUM * top) & (unit > 0)
+    is_local = unit >= _largest_nearby(unit) - np.float32(_TIE)
+    is_maximum = is_local & (unit >= LOCAL_MAXIMUM * top) & (unit > 0)
     count = is_maximum.sum(axis=(-2, -1), keepdims=True)
     total = np.where(is_maximum, unit, 0).sum(axis=(-2, -1), keepdims=True)
     others = np.clip((total - top) / np.maximum(count - 1, 1), 0, 1)
