@@ -182,8 +182,8 @@ def report(years: Mapping[str, list[dict[str, Outcome]]]) -> None:
     for person, lived in years.items():
         lines += [
             "",
-            f"| {person}, {len(lived)} years | tier stored | least to most | gap closed | to the oracle with "
-            "nights | every phrase has its own maps | phrases given maps |",
+            f"| {person}, {len(lived)} of them | tier stored | least to most | gap closed | to the oracle "
+            "with nights | every phrase has its own maps | phrases given maps |",
             "|---|---|---|---|---|---|---|",
         ]
         for name in lived[0]:
@@ -225,7 +225,7 @@ def draw(years: Mapping[str, list[dict[str, Outcome]]], path: Path) -> None:
         axis.set_ylim(0, 1.02)
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("answered from stored maps")
-    axes[0][-1].legend(loc="lower left", fontsize="small")
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.savefig(path, dpi=110)
 
 
