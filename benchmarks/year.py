@@ -215,11 +215,12 @@ def draw(years: Mapping[str, list[dict[str, Outcome]]], path: Path) -> None:
         1, len(lived), figsize=(11, 4.8), sharey=True, squeeze=False, layout="constrained"
     )
     for axis, (person, found) in zip(axes[0], lived.items(), strict=True):
-        for name in found[0]:
+        for colour, name in enumerate(found[0]):
             hits = np.mean([year[name].hits for year in found], axis=0).reshape(-1, 500).mean(1)
             style = "--" if name in ORACLES else "-"
             width = 2.6 if name in (LEARNED, SUGGESTED, LIGHTLY) else 1.3
-            axis.plot(np.arange(1, len(hits) + 1) * 500, hits, style, linewidth=width, label=name)
+            questions = np.arange(1, len(hits) + 1) * 500
+            axis.plot(questions, hits, style, color=f"C{colour}", linewidth=width, label=name)
         axis.set_title(person)
         axis.set_xlabel("questions asked")
         axis.set_ylim(0, 1.02)
