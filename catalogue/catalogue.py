@@ -50,6 +50,10 @@ REGISTRY_NAME = "registry.sqlite"
 SHARDS_NAME = "shards"
 CODEBOOK_NAME = "codebook"
 LOCK_NAME = "writer.lock"
+WANTED_NAME = "writer.wanted"
+WAIT_SECONDS = 30.0
+"""How long a writer waits for one that gives way: it may be in the middle of a batch, on a busy machine."""
+
 DEFAULT_SHARDS = 4
 MAX_SHARDS = 1024
 
@@ -69,7 +73,7 @@ class Catalogue:
             object.
     """
 
-    def __init__(self, path: Path, mode: Mode, allow_network: bool = False) -> None:
+    def __init__(self, path: Path, mode: Mode, allow_network: bool = False, gives_way: bool = False) -> None:
         self.path = path
         self.writable = mode == "w"
         self.revision = 0
@@ -78,7 +82,7 @@ class Catalogue:
         self._codebook: Codebook | None = None
         if self.writable and not allow_network:
             require_local(path)
-        self._lock = _lock_writer(path) if self.writable else None
+        self._lock = _lock_writer(path, gives_way) if self.writable else None
         try:
             self._upgrade()
             url = self.settings.database or sqlite_url(path / REGISTRY_NAME)
@@ -152,22 +156,32 @@ class Catalogue:
         return cls(folder, "w", allow_network)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], mode: Mode = "r", *, allow_network: bool = False) -> Self:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        mode: Mode = "r",
+        *,
+        allow_network: bool = False,
+        gives_way: bool = False,
+    ) -> Self:
         """Open the catalogue in folder `path`: to read (``r``), or to write and read (``w``).
 
         Args:
             path: the folder.
             mode: ``r`` or ``w``.
             allow_network: write though `path` lies on a network file system. Two hosts would damage it.
+            gives_way: write as one who can wait: closes soon after `is_wanted` says that others want to
+                write. They wait for that, up to `WAIT_SECONDS`, instead of being refused.
 
         Raises:
             CatalogueMissingError: there is none.
-            CatalogueLockedError: ``w``, and another process writes to it; the error says which.
+            CatalogueLockedError: ``w``, and another process writes to it; the error says which. With
+                `gives_way`, also while another waits to write.
             ReadOnlyError: ``w``, and its folder cannot be written.
             FormatVersionError: another version of texcat made it.
             CatalogueError: ``w``, and it lies on a network file system.
         """
-        return cls(Path(path).absolute(), mode, allow_network)
+        return cls(Path(path).absolute(), mode, allow_network, gives_way)
 
     @property
     def schema(self) -> ChannelSchema:
@@ -381,6 +395,10 @@ class Catalogue:
         """Call `action` when this is closed, before any file is let go of; the last one given goes first."""
         self._before_close.callback(action)
 
+    def is_wanted(self) -> bool:
+        """Whether another process waits to write, because this one was opened with `gives_way`."""
+        return _is_wanted(self.path)
+
     def close(self) -> None:
         """Let go of every file. May be called more than once."""
         self._before_close.close()
@@ -452,22 +470,60 @@ def _digest(path: Path) -> str:
     return blake3(path.read_bytes()).hexdigest(length=16)
 
 
-def _lock_writer(folder: Path) -> IO[str]:
+def _lock_writer(folder: Path, gives_way: bool) -> IO[str]:
     """The open lock file of `folder`; the kernel lets go of the lock with it, however the process ends."""
+    if gives_way and _is_wanted(folder):
+        raise CatalogueLockedError(folder, "another process, which waits for its turn")
     try:
         file = (folder / LOCK_NAME).open("a+", encoding="utf-8")
     except OSError as error:
         raise ReadOnlyError(folder, f"write ({error.strerror})") from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
+        if not _try_lock(file):
+            _wait_for_lock(file, folder, patient=not gives_way)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        with disk_errors(folder / LOCK_NAME):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}")
+            file.write(f"{_GIVES_WAY}\n" if gives_way else "\n")
+            file.flush()
+    except BaseException:
         file.close()
-        raise CatalogueLockedError(folder, holder) from error
-    since = time.strftime("%Y-%m-%d %H:%M:%S")
-    with disk_errors(folder / LOCK_NAME):
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()} since {since}\n")
-        file.flush()
+        raise
     return file
+
+
+_GIVES_WAY = ", which gives way"
+
+
+def _wait_for_lock(file: IO[str], folder: Path, patient: bool) -> None:
+    """Lock `file` as soon as a holder that gives way does so; the others are not waited for."""
+    until = time.monotonic() + WAIT_SECONDS
+    with (folder / WANTED_NAME).open("a", encoding="utf-8") as wanted:
+        while not _try_lock(file):
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            if not patient or not holder.endswith(_GIVES_WAY) or time.monotonic() > until:
+                raise CatalogueLockedError(folder, holder)
+            fcntl.flock(wanted, fcntl.LOCK_SH)  # until `wanted` is closed, `_is_wanted` says so
+            time.sleep(_LOOK_SECONDS)
+
+
+_LOOK_SECONDS = 0.005
+
+
+def _is_wanted(folder: Path) -> bool:
+    try:
+        file = (folder / WANTED_NAME).open("r+", encoding="utf-8")
+    except FileNotFoundError:
+        return False
+    with file:
+        return not _try_lock(file)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

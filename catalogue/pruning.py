@@ -17,7 +17,7 @@ from .errors import UsageError
 from .graph import InterestGraph
 from .memory import Memory
 from .store import TextureStore, map_bytes
-from .weights import HALF_LIFE, Use
+from .weights import Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,6 @@ def prune_interests(
     max_bytes: int | None = None,
     dry_run: bool = True,
     now: float | None = None,
-    half_life: float = HALF_LIFE,
     compact: bool = True,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PruneReport:
@@ -87,7 +86,6 @@ def prune_interests(
         max_bytes: archive, of the rest, those worth least until the maps take no more than this.
         dry_run: only say what would go.
         now: in seconds since 1970; the present when None.
-        half_life: of use, in seconds.
         compact: whether the room is given back at once; otherwise the next `Catalogue.compact` does.
         on_progress: called while room is given back, as by `Catalogue.compact`.
 
@@ -104,7 +102,7 @@ def prune_interests(
     if not dry_run:
         catalogue.require_writable("prune interests")
     moment = time.time() if now is None else now
-    ranked = prunable(catalogue, now=moment, half_life=half_life)
+    ranked = prunable(catalogue, now=moment)
     least, most = (below or 0.0), (math.inf if max_bytes is None else max_bytes)
     pruned = [p for p in ranked if p.weight < least and not p.pinned]
     left = [p for p in ranked if p.pinned or p.weight >= least]
@@ -124,18 +122,17 @@ def prune_interests(
     return PruneReport(tuple(pruned), tuple(reversed(left)), held, returned, over, dry_run)
 
 
-def prunable(catalogue: Catalogue, *, now: float, half_life: float = HALF_LIFE) -> list[Prunable]:
+def prunable(catalogue: Catalogue, *, now: float) -> list[Prunable]:
     """Every interest that has maps, the one that is worth least first.
 
     Args:
         catalogue: open to read.
         now: in seconds since 1970.
-        half_life: of use, in seconds.
 
     Raises:
         RegistryError: the database failed.
     """
-    maps = catalogue.store.stats().maps
+    maps, half_life = catalogue.store.stats().maps, catalogue.settings.half_life
     with Memory.of(catalogue, read_only=True) as memory:
         uses = memory.uses(now, half_life)
         graph = InterestGraph.load(memory, catalogue.settings, now=now, half_life=half_life)

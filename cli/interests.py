@@ -1,4 +1,4 @@
-"""``texcat interest add|list|remove``."""
+"""``texcat interest add|list|pin|unpin|remove``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOpti
 from .output import count, out, print_json, printable, table
 
 if TYPE_CHECKING:
-    from ..catalogue import Box, Exemplar, Interest
+    from ..catalogue import Box, Catalogue, Exemplar, Interest
     from ..catalogue.weights import Use
 
 app = typer.Typer(help="What you look for in your images.", no_args_is_help=True)
@@ -51,6 +51,7 @@ def add(
     with_words: Annotated[
         bool, typer.Option("--with-words", help="The words count too, half and half with the images.")
     ] = False,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Never prune them (`texcat prune`).")] = False,
     device: Annotated[
         str, typer.Option(help="Where the encoder looks at the images: auto, cpu, cuda, cuda:1.")
     ] = "auto",
@@ -78,6 +79,8 @@ def add(
             ]
         else:
             added = [opened.add_interest(phrase, weight=weight) for phrase in phrases]
+        if pinned:
+            added = [opened.pin_interest(interest.phrase) for interest in added]
         waiting = exemplars and added[0].id not in opened.registry.vectors(opened.settings.fingerprint)
     if as_json:
         print_json({"added": [_document(interest) for interest in added]})
@@ -118,7 +121,7 @@ def list_(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
         return
     rows = table(
         *("#id", "phrase", "#weight", "#effective", "#use", "last used"),
-        *(f"#maps (of {held.images:,} images)", "shown by"),
+        *(f"#maps (of {held.images:,} images)", "shown by", "kept"),
     )
     for interest in interests:
         rows.add_row(
@@ -130,8 +133,31 @@ def list_(catalogue: CatalogueOption = DEFAULT_CATALOGUE, as_json: JsonOption = 
             _day(uses[interest.id].last) or "never",
             f"{maps[interest.id]:,}",
             printable(_shown_by(interest)),
+            "pinned" if interest.pinned else "" if interest.archived is None else "pruned",
         )
     console.print(rows)
+
+
+@app.command()
+def pin(
+    phrases: PhrasesArgument,
+    catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    allow_network: NetworkOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep interests from being pruned. One that was pruned gets maps again, by the next pass."""
+    _pin(phrases, True, catalogue, allow_network, as_json)
+
+
+@app.command()
+def unpin(
+    phrases: PhrasesArgument,
+    catalogue: CatalogueOption = DEFAULT_CATALOGUE,
+    allow_network: NetworkOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let interests be pruned again."""
+    _pin(phrases, False, catalogue, allow_network, as_json)
 
 
 @app.command()
@@ -142,19 +168,43 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove interests, and all their maps."""
-    from ..catalogue import Catalogue, UnknownInterestError
+    from ..catalogue import Catalogue
 
     with Catalogue.open(catalogue, "w", allow_network=allow_network) as opened:
-        found = {phrase: opened.registry.find_interest(phrase) for phrase in phrases}
-        for phrase, interest in found.items():  # all are looked at before the first is removed
-            if interest is None:
-                raise UnknownInterestError(phrase)
-        wanted = dict.fromkeys(interest.phrase for interest in found.values() if interest is not None)
-        removed = [opened.remove_interest(phrase) for phrase in wanted]
+        removed = [opened.remove_interest(phrase) for phrase in _known(opened, phrases)]
     if as_json:
         print_json({"removed": [_document(interest) for interest in removed]})
         return
     out().print(f"{count(len(removed), 'interest')} removed: {', '.join(i.phrase for i in removed)}")
+
+
+def _pin(phrases: Sequence[str], pinned: bool, path: Path, allow_network: bool, as_json: bool) -> None:
+    from ..catalogue import Catalogue
+
+    with Catalogue.open(path, "w", allow_network=allow_network) as opened:
+        changed = [opened.pin_interest(phrase, pinned) for phrase in _known(opened, phrases)]
+    done = "pinned" if pinned else "unpinned"
+    if as_json:
+        print_json({done: [_document(interest) for interest in changed]})
+    else:
+        out().print(f"{count(len(changed), 'interest')} {done}: {', '.join(i.phrase for i in changed)}")
+
+
+def _known(catalogue: Catalogue, phrases: Sequence[str]) -> list[str]:
+    """Phrases of the interests that are named, each once; all are looked at before one is changed.
+
+    Raises:
+        UnknownInterestError: one is not there.
+    """
+    from ..catalogue import UnknownInterestError
+
+    found: dict[str, None] = {}
+    for phrase in phrases:
+        interest = catalogue.registry.find_interest(phrase)
+        if interest is None:
+            raise UnknownInterestError(phrase)
+        found[interest.phrase] = None
+    return list(found)
 
 
 def _document(interest: Interest) -> dict[str, object]:
@@ -167,6 +217,8 @@ def _document(interest: Interest) -> dict[str, object]:
             for e in interest.exemplars
         ],
         "with_words": interest.with_words,
+        "pinned": interest.pinned,
+        "archived": interest.archived,
     }
 
 

@@ -78,7 +78,7 @@ def compact(
 
     with (
         Catalogue.open(catalogue, "w", allow_network=allow_network) as opened,
-        _shard_bar("compacting", shown=not as_json) as on_progress,
+        shard_bar("compacting", shown=not as_json) as on_progress,
     ):
         returned = opened.compact(on_progress)
     if as_json:
@@ -153,7 +153,7 @@ def _show_left(left: list[Problem]) -> None:
 
 
 @contextmanager
-def _shard_bar(description: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+def shard_bar(description: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, where that is a terminal; give it the shards that are done, and all."""
     from rich.progress import Progress
 

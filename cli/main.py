@@ -21,7 +21,9 @@ from . import (
     interests,
     keeping,
     making,
+    pruning,
     searching,
+    working,
 )
 
 INTERRUPTED = 130
@@ -39,6 +41,8 @@ app.command()(making.init)
 app.add_typer(interests.app, name="interest")
 app.command()(indexing.index)
 app.command()(expanding.expand)
+app.command()(working.work)
+app.command()(pruning.prune)
 app.command()(asking.lookup)
 app.command()(asking.query)
 app.command()(asking.ask)

@@ -14,7 +14,6 @@ from ..catalogue.errors import UsageError
 from ..catalogue.graph import InterestGraph, Suggestion
 from ..catalogue.memory import Memory
 from ..catalogue.store import TextureStore, map_bytes
-from ..catalogue.weights import HALF_LIFE
 from .encoders import DenseEncoder
 from .expanding import Pace, expand_interest
 from .indexing import Progress
@@ -58,7 +57,6 @@ def expand_suggested(
     budget_bytes: int | None = None,
     budget_seconds: float | None = None,
     now: float | None = None,
-    half_life: float = HALF_LIFE,
     device: str = "auto",
     encoder: DenseEncoder | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -76,7 +74,6 @@ def expand_suggested(
         budget_seconds: no phrase is begun later than this, and one that is being filled then stops after the
             images that are under way.
         now: in seconds since 1970; the present when None.
-        half_life: of use, in seconds.
         device: where the encoder runs; it is needed for phrases that it has not seen.
         encoder: an encoder that is loaded already.
         on_progress: called after each commit; counts images, those of each phrase anew if there is a
@@ -94,7 +91,7 @@ def expand_suggested(
     for name, value in (("budget_bytes", budget_bytes), ("budget_seconds", budget_seconds)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise UsageError(f"{name} must be finite and >= 0, got {value}")
-    suggestions = suggested(catalogue, n, now=now, half_life=half_life)
+    suggestions = suggested(catalogue, n, now=now)
     one = bytes_a_map(catalogue.store)
     each = math.ceil(one * sum(1 for _ in catalogue.store.keys()))
     room = n if budget_bytes is None or each == 0 else int(budget_bytes // each)
@@ -134,13 +131,13 @@ def expand_suggested(
     )
 
 
-def suggested(
-    catalogue: Catalogue, n: int, *, now: float | None = None, half_life: float = HALF_LIFE
-) -> list[Suggestion]:
+def suggested(catalogue: Catalogue, n: int, *, now: float | None = None) -> list[Suggestion]:
     """The `n` most promising phrases that are no interests, or archived ones: `InterestGraph.suggest`."""
     moment = time.time() if now is None else now
     with Memory.of(catalogue, read_only=True) as memory:
-        graph = InterestGraph.load(memory, catalogue.settings, now=moment, half_life=half_life)
+        graph = InterestGraph.load(
+            memory, catalogue.settings, now=moment, half_life=catalogue.settings.half_life
+        )
     return graph.suggest(n)
 
 

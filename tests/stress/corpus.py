@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +12,16 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from texcat.catalogue import Catalogue
-from texcat.indexer import expanding, index_corpus, indexing
+from texcat.catalogue.memory import Memory, Mention, Observation
+from texcat.indexer import expanding, index_corpus, indexing, working
 from texcat.indexer.expanding import expand_interest
+from texcat.indexer.working import Worker
 
 from ..fakes import TinyEncoder
 
 PHRASES = ("red car", "green field")
 EXPANDED = ("red car", "blue sky", "green umbrella")
+MISSED = ("blue boat", "red and green hills", "yellow house")
 COMMIT_IMAGES = 4
 
 Content = Mapping[str, object]
@@ -48,6 +52,21 @@ def expand(path: Path) -> None:
         report = expand_interest(catalogue, EXPANDED, encoder=TinyEncoder())
     if report.uncoded:
         raise AssertionError(f"{report.uncoded} photos have no code")
+
+
+def miss(path: Path) -> None:
+    """Record, once, a question about `MISSED` that was not answered from the store."""
+    with Catalogue.open(path) as catalogue, Memory.of(catalogue) as memory:
+        if not memory.last_observation():
+            mentions = tuple(Mention(phrase, True) for phrase in MISSED)
+            memory.record([Observation(time.time(), "coded", 0.0, mentions)])
+
+
+def work(path: Path) -> None:
+    """Fill what was missed, in the background's small batches."""
+    torch.set_num_threads(1)
+    working.BATCH = COMMIT_IMAGES
+    Worker(encoder=TinyEncoder()).run(path, once=True)
 
 
 def content(path: Path) -> Content:

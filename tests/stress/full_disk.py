@@ -2,11 +2,11 @@
 
     python -m tests.stress full_disk [--moments 20] [--photos 40] [--seed 0]
 
-The commands are an indexing pass, and an expansion of what it has filled. The catalogue lies on a small tmpfs
-(mounting it needs root) that a file fills up to some rest: from nothing to nearly what the command needs. It
-must end with StoreFullError; what was there before and what was committed must be there, and verify but for
-records that the registry could not be told of; with room again, the same command must end as it does without
-a full disk, record by record.
+The commands are an indexing pass, an expansion of what it has filled, work in the background, and pruning.
+The catalogue lies on a small tmpfs (mounting it needs root) that a file fills up to some rest: from nothing
+to nearly what the command needs. It must end with StoreFullError; what was there before and what was
+committed must be there, and verify but for records that the registry could not be told of; with room again,
+the same command must end as it does without a full disk, record by record.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 from texcat.catalogue import Catalogue, StoreFullError
+from texcat.catalogue.pruning import prune_interests
+from texcat.catalogue.store import map_bytes
 from texcat.catalogue.verifying import verify
 
-from .corpus import PHRASES, Content, content, differences, expand, index, make_photos
+from .corpus import PHRASES, Content, content, differences, expand, index, make_photos, miss, work
 
 DISK_BYTES = 64 << 20
 _BALLAST = "ballast"
@@ -36,7 +39,19 @@ def _expand(path: Path, photos: Path) -> None:
     expand(path)
 
 
-COMMANDS: dict[str, Command] = {"index": index, "expand": _expand}
+def _work(path: Path, photos: Path) -> None:
+    miss(path)
+    work(path)
+
+
+def _prune(path: Path, photos: Path) -> None:
+    with Catalogue.open(path, "w") as catalogue:
+        # One goes, so that each record is as it was or as it will be.
+        images, interests = catalogue.registry.counts().images, len(catalogue.interests())
+        prune_interests(catalogue, max_bytes=ceil(images * map_bytes(16)) * (interests - 1), dry_run=False)
+
+
+COMMANDS: dict[str, Command] = {"index": index, "expand": _expand, "work": _work, "prune": _prune}
 """Each takes a catalogue and a folder of photos, and starts from what the one before it has made."""
 
 
@@ -76,6 +91,8 @@ def _fill_up(
     photos = whole.parent / "photos"
     before, expected = content(start), content(whole)
     needed = _bytes(whole) - _bytes(start)
+    if needed <= 0:  # what it gives back it writes anew first, a shard at a time
+        needed = max(file.stat().st_blocks * 512 for file in start.rglob("*.lmdb"))
     counts = Counter[str]()
     committed: list[int] = []
     path = disk / "catalogue"

@@ -23,9 +23,10 @@ from pathlib import Path
 
 from texcat.catalogue import Catalogue, UnknownInterestError
 from texcat.catalogue.backup import backup
+from texcat.catalogue.pruning import prune_interests
 from texcat.catalogue.verifying import repair, verify
 
-from .corpus import PHRASES, Content, content, differences, expand, index, make_photos
+from .corpus import PHRASES, Content, content, differences, expand, index, make_photos, miss, work
 
 ORPHAN = "record that the registry does not know"
 FOUNDLING = "maps of an interest that is removed"
@@ -82,6 +83,16 @@ def _expand(place: Place) -> None:
     expand(place.catalogue)
 
 
+def _work(place: Place) -> None:
+    miss(place.catalogue)
+    work(place.catalogue)
+
+
+def _prune(place: Place) -> None:
+    with Catalogue.open(place.catalogue, "w") as catalogue:
+        prune_interests(catalogue, max_bytes=0, dry_run=False)
+
+
 def _compact(place: Place) -> None:
     with Catalogue.open(place.catalogue, "w") as catalogue:
         catalogue.compact()
@@ -98,6 +109,8 @@ SCENARIOS = {
     "interest add": Scenario(_add, "full"),
     "interest remove": Scenario(_remove, "full", frozenset({FOUNDLING})),
     "expand": Scenario(_expand, "full"),
+    "work": Scenario(_work, "full"),
+    "prune": Scenario(_prune, "full"),
     "compact": Scenario(_compact, "full"),
     "backup": Scenario(_backup, "full"),
 }
