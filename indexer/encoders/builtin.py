@@ -58,7 +58,7 @@ FITTED = Path(__file__).with_name("builtin.safetensors")
 FITTED_STRENGTH = 2.0
 """How many times as far maps of fitted directions spread as those of guessed ones: see `fit_directions`."""
 
-COLOUR_SCALE = 8.0
+COLOUR_SCALE = 4.0
 """Of the colour features, so that codes keep them as well as those of the network."""
 
 COLOUR_WEIGHT = 2.4
@@ -107,7 +107,7 @@ class BuiltinEncoder:
       nearest classes is at least 0.38, or if it is about people; else it has no part in the direction. The
       direction of a phrase of which nothing can be placed is 0
 
-    Patch features are the network's last feature map and 8 times the `colour_coverage`, smoothed with a
+    Patch features are the network's last feature map and 4 times the `colour_coverage`, smoothed with a
     Gaussian of sigma 2 cells.
 
     Args:

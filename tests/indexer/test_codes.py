@@ -192,7 +192,8 @@ def test_a_codebook_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_coordinates_of_nouns_vary_alike(builtin: BuiltinEncoder, codebook: Codebook) -> None:
     """Along the axes that nouns have, and less along those that are there for exemplars only."""
-    coordinates = codebook.coordinates(builtin.direction(common_nouns()[::50]).numpy())
+    directions = builtin.direction(common_nouns()[::50]).numpy()
+    coordinates = codebook.coordinates(directions[directions.any(1)])  # a few nouns cannot be placed
     energy = np.square(coordinates / np.linalg.norm(coordinates, axis=1, keepdims=True)).mean(0)
     assert energy[:20].mean() > 10 * energy[-300:].mean()
     assert energy[:20].max() < 10 * energy[:20].min()
