@@ -191,7 +191,7 @@ def test_a_question_no_interest_answers_is_seen_through_its_own_words(
     hit = retriever.lookup(photos / "a.png", "green umbrella")
     assert (hit.confidence, hit.own_share, hit.tier) == (0.0, 1.0, Tier.COMPUTED)
     assert peak(hit.channel("similarity"))[1] >= 16
-    np.testing.assert_array_equal(
+    np.testing.assert_allclose(
         hit.channel("similarity"), retriever.similarity(photos / "a.png", "green umbrella", "strength")
     )
     alone = Retriever(catalogue, encoder=TinyEncoder(), compute=True, observe=False).lookup(
