@@ -64,9 +64,10 @@ EXPORTED: dict[str, list[str]] = {
         "UnknownChannelError",
         "UnknownEncoderError",
         "UnknownInterestError",
+        "UnrelatedError",
         "UsageError",
     ],
-    "texcat.indexer": ["Progress", "index_corpus", "learn_interest"],
+    "texcat.indexer": ["Progress", "index_corpus", "interest_graph", "learn_interest"],
     "texcat.retrieval": [
         "ALLOCATORS",
         "Allocation",

@@ -85,7 +85,8 @@ def fit_directions(moments: Moments, guessed: Tensor, strength: float = 2.0) -> 
 
     own = spread(fitted)
     scale = torch.where(own > 0, strength * spread(guessed.double()) / own, torch.zeros_like(own))
-    return (fitted * scale).float()
+    made: Tensor = (fitted * scale).float()
+    return made
 
 
 @dataclass(frozen=True, slots=True)

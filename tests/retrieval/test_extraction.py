@@ -136,7 +136,7 @@ def test_phrases_are_valid_and_in_order(question: str) -> None:
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_only_the_beginning_is_read(start: str, end: str) -> None:
     question = start + "the dog " * (READ_CHARACTERS // 8)
-    assert extract_phrases(question + end) == extract_phrases(question[:READ_CHARACTERS])
+    assert extract_phrases(question + end) == extract_phrases(question)
 
 
 @pytest.mark.timeout(10)
