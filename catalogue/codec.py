@@ -152,9 +152,9 @@ def decode_slots(record: bytes | memoryview) -> tuple[int, ...]:
     return struct.unpack_from(f"<{count}H", record, HEADER_BYTES + 8 * count)
 
 
-def decode_code(record: bytes) -> bytes:
+def decode_code(record: bytes | memoryview) -> bytes:
     """The code in a record that `check` has let pass."""
-    return record[HEADER_BYTES:]
+    return bytes(record[HEADER_BYTES:])
 
 
 def _name(part: int) -> str:

@@ -142,9 +142,11 @@ class LmdbTextureStore:
                 yield from file.use(names, codec.EMPTY, self._lacking(chunk, wanted))
 
     def code(self, key: ImageKey) -> bytes | None:
-        with self._file(key).view() as txn:
-            value = txn.get(key + _CODE)
-        return None if value is None else self._decode_code(key, value)
+        def sound(records: list[Buffer]) -> bytes | None:
+            (value,) = records
+            return None if value is codec.EMPTY else self._decode_code(key, value)
+
+        return self._file(key).use([key + _CODE], codec.EMPTY, sound)
 
     def has_code(self, key: ImageKey) -> bool:
         with self._file(key).view() as txn:
@@ -396,7 +398,7 @@ class LmdbTextureStore:
             _log.warning("%s", error)
             return None
 
-    def _decode_code(self, key: ImageKey, value: bytes) -> bytes:
+    def _decode_code(self, key: ImageKey, value: Buffer) -> bytes:
         codec.check([value], key, [codec.CODE_PART], self._code_stamp)
         return codec.decode_code(value)
 

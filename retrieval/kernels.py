@@ -100,7 +100,8 @@ class Assembler:
     ) -> tuple[Floats, Floats, int]:
         """Texture float32 [C, 32, 32], relevance float32 [32, 32], and how many matches have no map.
 
-        Which those are, `lacking` says.
+        Which those are, `lacking` says. When there are any, and no `extra` that stands for them, texture and
+        relevance are left unmade.
 
         Args:
             base, maps: records, as `TextureStore.fetch` gives them for `Matches.parts`.
@@ -113,7 +114,7 @@ class Assembler:
         lacking = _assemble(
             np.frombuffer(base, np.uint8), np.frombuffer(maps, np.uint8), len(matches.parts),
             matches.which, matches.slots, matches.gains, matches.medians, matches.calibrated,
-            keep, self._nothing if extra is None else extra,
+            keep, self._nothing if extra is None else extra, extra is None,
             self._rows, self._flags, self._numbers, self._fixed, self._taps,
             self._wider, self._taller, self._contrast,
             planes, relevance,
@@ -215,6 +216,7 @@ def _assemble(
     calibrated: bool,
     keep: float,
     extra: Floats,
+    complete: bool,
     rows: NDArray[np.int64],
     flags: int,
     numbers: Floats,
@@ -226,7 +228,10 @@ def _assemble(
     square: Floats,
     scores: Floats,
 ) -> int:
-    """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are."""
+    """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are.
+
+    So are all, when a map is lacking and the blend must be `complete`.
+    """
     of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = numbers
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
     work = np.empty(4 * CELLS, np.float32)  # in one piece: to allocate is not free
@@ -276,6 +281,8 @@ def _assemble(
     side, padded = len(extra), len(contrast)
     small = extra.copy().reshape(side * side)
     lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
+    if lacking and complete:
+        return lacking
     grid_small = np.zeros((padded, padded), np.float32)
     wide = np.empty((2 * padded, GRID), np.float32)
     _pad(small, side, grid_small)
