@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
+from .exploring import graph_progress
 from .indexing import show_skipped
 from .options import DEFAULT_CATALOGUE, CatalogueOption, JsonOption, NetworkOption
 from .output import count, out, print_json, printable, table
@@ -100,20 +101,21 @@ def _expand_suggested(
     as_json: bool,
 ) -> None:
     from ..catalogue import Catalogue
+    from ..indexer import interest_graph
     from ..indexer.ahead import expand_suggested
 
-    with (
-        Catalogue.open(path, "w", allow_network=allow_network) as opened,
-        progress_bar("indexing ahead", shown=not as_json) as on_progress,
-    ):
-        report = expand_suggested(
-            opened,
-            n,
-            budget_bytes=None if budget_mb is None else round(budget_mb * _MEGABYTE),
-            budget_seconds=budget_seconds,
-            device=device,
-            on_progress=on_progress,
-        )
+    with Catalogue.open(path, "w", allow_network=allow_network) as opened:
+        with graph_progress(shown=not as_json) as on_phrases:
+            interest_graph(opened, device=device, on_progress=on_phrases)  # its ties are up to date now
+        with progress_bar("indexing ahead", shown=not as_json) as on_progress:
+            report = expand_suggested(
+                opened,
+                n,
+                budget_bytes=None if budget_mb is None else round(budget_mb * _MEGABYTE),
+                budget_seconds=budget_seconds,
+                device=device,
+                on_progress=on_progress,
+            )
     if as_json:
         print_json(asdict(report))
         return

@@ -63,6 +63,8 @@ def expand_suggested(
 ) -> SuggestedReport:
     """Make interests of the `n` most promising phrases (`InterestGraph.suggest`), with maps in all images.
 
+    The graph is taken as it is: `interest_graph` brings its ties and candidates up to date.
+
     Interrupt it at any time: phrases that are interests by then get the rest of their maps from `work`, or
     the next expansion.
 

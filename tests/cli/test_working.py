@@ -45,7 +45,10 @@ def test_work_is_stopped_by_a_signal_and_ends_well(missed: Path) -> None:
     assert "6 maps made" in out
 
 
-def test_suggested_phrases_are_indexed_ahead(texcat: Texcat, missed: Path) -> None:
+def test_suggested_phrases_are_indexed_ahead(texcat: Texcat, missed: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("blue scarf\nsteam engine\n")
+    texcat("suggest", "--vocabulary", words, "-c", missed)
     report = texcat("expand", "--suggested", 1, "-c", missed, "--json").json
     assert [s["phrase"] for s in report["done"]] == ["red scarf"]
     assert (report["filled"], report["left"]) == (3, [])
