@@ -65,7 +65,7 @@ def test_images_without_codes_are_told(texcat: Texcat, indexed: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "Missing argument"),
+        ((), 2, "give either phrases, or --suggested N"),
         ((" ",), 2, "is empty"),
         (("red scarf", "--rank", "3"), 2, "No such option"),
     ],

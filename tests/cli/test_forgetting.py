@@ -128,7 +128,7 @@ def test_what_cannot_be_asked_is_refused_and_not_recorded(
 
 
 def test_what_looks_like_code_is_a_question(texcat: Texcat, indexed: Path, photos: Path) -> None:
-    question = "'); DROP TABLE observations; -- \x1b[31m\x07 ${jndi:ldap://x} <script> the cat 🐈"
+    question = "'); DROP TABLE observations; -- \x1b[31m\x07 ${jndi:ldap://x} <script> Where is the cat? 🐈"
     result = texcat("lookup", photos / "chelsea.jpg", question, "-c", indexed)
     assert result.code == 0
     assert "\x1b" not in result.out

@@ -16,10 +16,11 @@ def phrases(path: Path) -> list[str]:
 def test_add_list_and_remove(texcat: Texcat, empty: Path) -> None:
     added = texcat("interest", "add", "My  Dog", "mountain biking", "--weight", "2.5", "-c", empty, "--json")
     assert added.code == 0
+    plain = {"exemplars": [], "with_words": False, "pinned": False, "archived": None}
     assert added.json == {
         "added": [
-            {"id": 1, "phrase": "my dog", "weight": 2.5, "exemplars": [], "with_words": False},
-            {"id": 2, "phrase": "mountain biking", "weight": 2.5, "exemplars": [], "with_words": False},
+            {"id": 1, "phrase": "my dog", "weight": 2.5, **plain},
+            {"id": 2, "phrase": "mountain biking", "weight": 2.5, **plain},
         ]
     }
     listed = texcat("interest", "list", "-c", empty, "--json").json
@@ -83,6 +84,8 @@ def test_images_show_an_interest(texcat: Texcat, indexed: Path, photos: Path) ->
                 {"path": str(cup), "box": [0, 0, 1, 1], "key": str(ImageKey.of(cup.read_bytes()))},
             ],
             "with_words": True,
+            "pinned": False,
+            "archived": None,
         }
     ]
     listed = texcat("interest", "list", "-c", indexed, "--json").json["interests"][-1]

@@ -21,7 +21,8 @@ from .conftest import QUESTION, Texcat, held_open
 
 PROGRAM = [sys.executable, "-c", "from texcat.cli.main import main; main()"]
 COMMANDS = {
-    ("init",), ("interest", "add"), ("interest", "list"), ("interest", "remove"), ("index",), ("lookup",),
+    ("init",), ("interest", "add"), ("interest", "list"), ("interest", "remove"), ("interest", "pin"),
+    ("interest", "unpin"), ("work",), ("prune",), ("index",), ("lookup",),
     ("query",), ("ask",), ("search",), ("expand",), ("suggest",), ("path",), ("fingerprint",), ("forget",),
     ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
 }  # fmt: skip

@@ -129,8 +129,11 @@ def test_maps_that_are_not_there_are_named() -> None:
     store = MemoryTextureStore()
     store.write([TextureRecord(KEY, random_base(rng, ALL, flat=False), {3: one, 40: two})])
     matches = Matches(Match(Interest(i, str(i)), 1.0, 0.2) for i in (2, 3, 17, 40, 31))
+    nothing, assembler = np.zeros((16, 16), np.float32), Assembler(ALL, ALL, 16)
+    assemble = assembler.assemble
+    assert store.fetch(KEY, matches.parts, lambda base, maps: assemble(base, maps, matches)[2]) == 3
     textures, _, count = store.fetch(
-        KEY, matches.parts, lambda base, maps: Assembler(ALL, ALL, 16).assemble(base, maps, matches)
+        KEY, matches.parts, lambda base, maps: assemble(base, maps, matches, extra=nothing)
     )
     assert count == 3
     assert store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches)) == [0, 2, 4]
