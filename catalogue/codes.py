@@ -55,7 +55,9 @@ MOST_FREQUENCIES = 16
 
 _VERSION = 1
 _HEADER = struct.Struct("<2B3H3If")
-_BLOCK = 32
+BLOCK = 32
+"""Numbers of a row of U or B that are packed alike."""
+
 _NARROW = 7
 """Largest number that four bits hold."""
 
@@ -195,7 +197,7 @@ def pack(
     table = np.zeros((1 + rank, _padded(area) + _padded(width)), np.int8)
     table[1:, :area] = u
     table[:, _padded(area) : _padded(area) + width] = b
-    blocks = table.reshape(-1, _BLOCK)[_order(1 + rank, _padded(area), _padded(width))]
+    blocks = table.reshape(-1, BLOCK)[_order(1 + rank, _padded(area), _padded(width))]
     largest = np.abs(blocks).max(1)
     wide, end = (_after_last(largest > bound) for bound in (_NARROW, 0))
     wide += (end - wide) % 2
@@ -218,8 +220,35 @@ class _Unpacked:
     b: NDArray[np.int8]
 
 
-def _unpack(code: bytes) -> _Unpacked:
-    """What `pack` was given."""
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedCode:
+    """A code whose frames are decompressed, and checked.
+
+    Attributes:
+        side: of the maps.
+        frequencies: kept a side, F.
+        width: K, coordinates of a direction.
+        scales: float32 [1 + rank], of the rows of B.
+        blocks: int8 [n, 32], the blocks that hold anything but zeros.
+        places: int64 [blocks], where among `blocks` each block of the table is, row by row; from n on it is
+            all zeros. A row of the table holds one of U, padded to blocks, and one of B, likewise; the first
+            has none of U.
+    """
+
+    side: int
+    frequencies: int
+    width: int
+    scales: Floats
+    blocks: NDArray[np.int8]
+    places: NDArray[np.intp]
+
+
+def open_code(code: bytes) -> OpenedCode:
+    """The parts of a code, for `code_maps` and its likes.
+
+    Raises:
+        RecordCorruptError, FormatVersionError: as `code_maps`.
+    """
     try:
         version, frequencies, side, width, rank, wide, pairs, length, step = _HEADER.unpack_from(code)
         if version != _VERSION:
@@ -236,17 +265,23 @@ def _unpack(code: bytes) -> _Unpacked:
     except (struct.error, ValueError, zstandard.ZstdError) as error:
         raise _damaged("a header and two zstd frames", error) from error
     places = _places(1 + rank, _padded(area), _padded(width))
-    end = wide + 2 * pairs
-    if end > len(places):
-        raise _damaged(f"at most {len(places)} blocks", end)
-    ordered = np.empty((len(places), _BLOCK), np.int8)
-    ordered[:wide] = first
-    _put_halves(second, ordered[wide:end])
-    ordered[end:] = 0
-    blocks = ordered.take(places, axis=0)
-    table = blocks.reshape(1 + rank, -1)
-    u, b = table[1:, :area], table[:, _padded(area) : _padded(area) + width]
-    return _Unpacked(side, frequencies, scales * np.float32(step), u, b)
+    if wide + 2 * pairs > len(places):
+        raise _damaged(f"at most {len(places)} blocks", wide + 2 * pairs)
+    blocks = np.empty((wide + 2 * pairs, BLOCK), np.int8)
+    blocks[:wide] = first
+    _put_halves(second, blocks[wide:])
+    return OpenedCode(side, frequencies, width, scales * np.float32(step), blocks, places)
+
+
+def _unpack(code: bytes) -> _Unpacked:
+    """What `pack` was given."""
+    found = open_code(code)
+    ordered = np.zeros((len(found.places), BLOCK), np.int8)
+    ordered[: len(found.blocks)] = found.blocks
+    table = ordered.take(found.places, axis=0).reshape(len(found.scales), -1)
+    area = found.frequencies**2
+    u, b = table[1:, :area], table[:, _padded(area) : _padded(area) + found.width]
+    return _Unpacked(found.side, found.frequencies, found.scales, u, b)
 
 
 def _put_halves(pairs: NDArray[np.int8], blocks: NDArray[np.int8]) -> None:
@@ -255,7 +290,7 @@ def _put_halves(pairs: NDArray[np.int8], blocks: NDArray[np.int8]) -> None:
     Eight bytes at once. With its sign turned, a half is its number plus 8.
     """
     raised = pairs.view(np.uint64) ^ _SIGNS
-    both = blocks.reshape(len(pairs), 2, _BLOCK).view(np.uint64)
+    both = blocks.reshape(len(pairs), 2, BLOCK).view(np.uint64)
     both[:, 0] = raised & _LOW
     both[:, 1] = raised >> _FOUR & _LOW
     blocks -= 8
@@ -267,14 +302,14 @@ _local = threading.local()
 def _decompress(frame: bytes, blocks: int) -> NDArray[np.int8]:
     """The bytes of a zstd frame: int8 [blocks, 32]."""
     size = zstandard.frame_content_size(frame)
-    if size != blocks * _BLOCK:
-        raise _damaged(f"{blocks * _BLOCK} bytes in a zstd frame", size)
+    if size != blocks * BLOCK:
+        raise _damaged(f"{blocks * BLOCK} bytes in a zstd frame", size)
     # A decompressor serves one thread at a time, and making one takes longer than using it.
     try:
         decompress = _local.decompress
     except AttributeError:
         decompress = _local.decompress = zstandard.ZstdDecompressor().decompress
-    return np.frombuffer(decompress(frame), np.int8).reshape(blocks, _BLOCK)
+    return np.frombuffer(decompress(frame), np.int8).reshape(blocks, BLOCK)
 
 
 def _damaged(expected: str, actual: object) -> RecordCorruptError:
@@ -294,7 +329,7 @@ def _order(rows: int, left: int, right: int) -> NDArray[np.intp]:
         left: its columns that hold U.
         right: its columns that hold B.
     """
-    column = np.concatenate([np.zeros(left // _BLOCK, np.int64), np.arange(right // _BLOCK)])
+    column = np.concatenate([np.zeros(left // BLOCK, np.int64), np.arange(right // BLOCK)])
     squared = (np.arange(rows)[:, None] + 2) ** 3 * (2 * column + 3) ** 2
     order: NDArray[np.intp] = np.argsort(squared, axis=None, kind="stable")
     order.setflags(write=False)
@@ -311,7 +346,7 @@ def _places(rows: int, left: int, right: int) -> NDArray[np.intp]:
 
 def _padded(length: int) -> int:
     """`length`, or what is needed to fill the last block."""
-    return -(-length // _BLOCK) * _BLOCK
+    return -(-length // BLOCK) * BLOCK
 
 
 def _after_last(marked: NDArray[np.bool_]) -> int:

@@ -15,6 +15,7 @@ from ..catalogue.distribution import Distribution
 from ..catalogue.types import ImageKey, InterestVectors
 from .caching import keep
 from .computing import Computer
+from .kernels import coded_map
 
 CACHED_PHRASES = 1024
 SAMPLE_IMAGES = 256
@@ -57,8 +58,7 @@ class Decoder:
         code = self._code(key)
         if code is None or any(interest not in self._vectors for interest in interests):
             return None
-        rows = [self._of_interest(interest) for interest in interests]
-        return code_maps(code, rows[0] if len(rows) == 1 else np.concatenate(rows))
+        return np.stack([coded_map(code, self._of_interest(interest)[0]) for interest in interests])
 
     def phrase_map(self, key: ImageKey, phrase: str) -> Floats | None:
         """Map of any phrase in an image: float32 [n, n], as `interest_maps`.
@@ -69,8 +69,7 @@ class Decoder:
         coordinates = None if code is None else self._of_phrase(phrase)
         if code is None or coordinates is None:
             return None
-        plane: Floats = code_maps(code, coordinates)[0]
-        return plane
+        return coded_map(code, coordinates[0])
 
     def distribution(self, phrase: str) -> Distribution | None:
         """How the values of a phrase's map are spread over `SAMPLE_IMAGES` of the images that have codes.

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from ..catalogue import codec
 from ..catalogue.channels import CHANNELS, ChannelSchema
 from ..catalogue.codec import HEADER_BYTES
+from ..catalogue.codes import BLOCK, cosines, open_code
 from ..catalogue.derived import HALF_PRESENT, LOWPASS_REACH, LOWPASS_SIGMA, LUMA, centre_surround
+from ..catalogue.errors import UsageError
 from ..catalogue.grid import gaussian_matrix, grid_channels, resize_matrix
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID
@@ -48,6 +50,8 @@ _REACH = 6
 _TAPS = 2 * _REACH + 1
 _WITH_MARGINS = GRID + 2 * _REACH
 assert _REACH == LOWPASS_REACH
+_CODED = 32
+assert _CODED == BLOCK
 
 
 class Assembler:
@@ -442,7 +446,77 @@ def _boundaries(labels: Bytes, work: Bytes, out: Floats) -> None:
         out[cell] = np.float32(1) if differs else np.float32(0)
 
 
-# Another arithmetic, in this file since all of numba's code is: see `coverage.CoverageAllocator`.
+# Two more, in this file since all of numba's code is. The first is `codes.code_maps` for one direction.
+
+
+def coded_map(code: bytes, coordinates: Floats) -> Floats:
+    """Map of one direction: float32 [side, side], as `codes.code_maps` gives it for `coordinates` [K].
+
+    Raises:
+        RecordCorruptError, FormatVersionError, UsageError: as `codes.code_maps`.
+    """
+    found = open_code(code)
+    if len(coordinates) != found.width:
+        raise UsageError(
+            f"coordinates must be [{found.width}], got [{len(coordinates)}]; use the catalogue's codebook"
+        )
+    padded = np.zeros(-(-found.width // _CODED) * _CODED, np.float32)
+    padded[: found.width] = coordinates
+    basis = cosines(found.side, found.frequencies)
+    plane = np.empty((found.side, found.side), np.float32)
+    _coded_map(found.blocks, found.places, found.scales, padded, basis, plane)
+    return plane
+
+
+@njit(nogil=True, cache=True, fastmath=True)
+def _coded_map(
+    blocks: NDArray[np.int8],
+    places: NDArray[np.int64],
+    scales: Floats,
+    coordinates: Floats,
+    basis: Floats,
+    out: Floats,
+) -> None:
+    frequencies, side = basis.shape
+    across = len(places) // len(scales)  # blocks of a row of the table
+    left = across - len(coordinates) // _CODED  # of them, of U
+    weights, spectrum = np.empty(len(scales), np.float32), np.zeros(left * _CODED, np.float32)
+    sums = np.empty(_CODED, np.float32)  # side by side: one sum in order would not be vectorised
+    flat, held = blocks.reshape(blocks.size), len(blocks)
+    for row in range(len(scales)):
+        sums[:] = 0
+        for column in range(left, across):
+            place = places[row * across + column]
+            if place < held:
+                start = (column - left) * _CODED
+                numbers = flat[place * _CODED : (place + 1) * _CODED]
+                own = coordinates[start : start + _CODED]
+                for k in range(_CODED):
+                    sums[k] += numbers[k] * own[k]
+        weights[row] = sums.sum() * scales[row]
+    for row in range(1, len(scales)):
+        weight = weights[row]
+        for column in range(left):
+            place = places[row * across + column]
+            if place < held:
+                numbers = flat[place * _CODED : (place + 1) * _CODED]
+                part = spectrum[column * _CODED : (column + 1) * _CODED]
+                for k in range(_CODED):
+                    part[k] += weight * numbers[k]
+    spectrum[0] += weights[0]
+    rows = np.zeros((frequencies, side), np.float32)
+    for r in range(frequencies):
+        for f in range(frequencies):
+            for c in range(side):
+                rows[r, c] += spectrum[r * frequencies + f] * basis[f, c]
+    out[:] = 0
+    for f in range(frequencies):
+        for r in range(side):
+            for c in range(side):
+                out[r, c] += basis[f, r] * rows[f, c]
+
+
+# The second: see `coverage.CoverageAllocator`.
 
 Doubles = NDArray[np.float64]
 _NO_GAIN = 1e-9

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
 from texcat.catalogue.channels import Group, Kind
+from texcat.catalogue.codes import code_maps, pack
 from texcat.catalogue.derived import presence
 from texcat.catalogue.distribution import Distribution
+from texcat.catalogue.errors import RecordCorruptError, UsageError
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.store import MemoryTextureStore
 from texcat.retrieval import Match, Matches, relevance
 from texcat.retrieval.blending import blend, texture_planes
-from texcat.retrieval.kernels import Assembler, lacking
+from texcat.retrieval.kernels import Assembler, coded_map, lacking
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
 ALL = ChannelSchema(CHANNELS)
@@ -154,3 +156,34 @@ def test_any_number_of_matches_may_lack_a_map(stored: set[int], asked: list[int]
     places = store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches))
     assert places == [place for place, i in enumerate(asked) if i not in stored]
     assert count == len(places)
+
+
+@given(
+    rank=st.integers(0, 9),
+    frequencies=st.integers(1, 6),
+    width=st.integers(1, 100),
+    large=st.sampled_from([1, 7, 8, 127]),
+    seed=st.integers(0, 99),
+)
+def test_a_coded_map_is_that_of_the_reference(
+    rank: int, frequencies: int, width: int, large: int, seed: int
+) -> None:
+    rng, rank = np.random.default_rng(seed), min(rank, frequencies**2)
+    u, b = (
+        (rng.integers(-large, large + 1, shape) * (rng.random(shape) < 0.5)).astype(np.int8)
+        for shape in ((rank, frequencies**2), (1 + rank, width))
+    )
+    scales = rng.random(1 + rank).astype(np.float16)
+    code = pack(8, np.float32(0.5), scales, u, b)
+    coordinates = rng.normal(size=width).astype(np.float32)
+    made, expected = coded_map(code, coordinates), code_maps(code, coordinates[None])[0]
+    np.testing.assert_allclose(made, expected, atol=1e-5 * (1 + np.abs(expected).max()))
+
+
+def test_a_coded_map_is_refused_as_by_the_reference() -> None:
+    u, b = np.ones((1, 4), np.int8), np.ones((2, 40), np.int8)
+    code = pack(8, np.float32(1), np.ones(2, np.float16), u, b)
+    with pytest.raises(UsageError, match=r"coordinates must be \[40\], got \[39\]"):
+        coded_map(code, np.ones(39, np.float32))
+    with pytest.raises(RecordCorruptError):
+        coded_map(code[:-3], np.ones(40, np.float32))
