@@ -31,6 +31,7 @@ from skimage.color import rgb2hsv
 from texcat.indexer.encoders.builtin import BuiltinEncoder
 from texcat.indexer.encoders.tensors import encode_squares
 from texcat.indexer.images import load_image, to_square
+from torch.nn.functional import cosine_similarity
 
 PAIRS_A_PHOTO = 3
 SIDE = 64
@@ -211,7 +212,7 @@ def plurals(encoder: BuiltinEncoder, names: Sequence[str]) -> list[float]:
         irregular.get(name, name + ("es" if name.endswith(("s", "sh", "ch", "x")) else "s")) for name in names
     ]
     one, more = encoder.direction(names), encoder.direction(many)
-    return [float(value) for value in ((one * more).sum(1) / (one.norm(dim=1) * more.norm(dim=1)))]
+    return [float(value) for value in cosine_similarity(one, more)]  # 0 where one of them is not placed
 
 
 if __name__ == "__main__":

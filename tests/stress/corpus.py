@@ -70,7 +70,7 @@ def work(path: Path) -> None:
 
 
 def content(path: Path) -> Content:
-    """All that a catalogue holds: interests, files, each record by the phrases of its maps, and its code."""
+    """All that a catalogue holds: interests, files, and of each image base, maps by phrase, and code."""
     with Catalogue.open(path) as catalogue:
         phrases = {interest.id: interest.phrase for interest in catalogue.interests()}
         files = catalogue.registry.files([b"/"]).values()
@@ -80,11 +80,9 @@ def content(path: Path) -> Content:
             record = catalogue.store.read(key)
             assert record.base is not None
             maps = {phrases[number]: planes for number, planes in record.maps.items()}
-            parts = {"base": record.base, **maps}
-            found[f"record {key}"] = {
-                name: tuple(_bytes(array) for array in (planes.values, planes.low, planes.high))
-                for name, planes in sorted(parts.items())
-            }
+            for name, planes in {"base": record.base, **maps}.items():
+                arrays = (planes.values, planes.low, planes.high)
+                found[f"record {key} {name}"] = tuple(_bytes(array) for array in arrays)
             found[f"code {key}"] = catalogue.store.code(key)
     return found
 
