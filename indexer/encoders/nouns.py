@@ -49,8 +49,18 @@ def class_words() -> frozenset[str]:
 def is_known(noun: str) -> bool:
     """Whether at least half of the words of `noun` are English: in the lexicon, or in a name of a class.
 
-    What is no word, such as an emoji, is not.
+    Plurals of such words are, too. What is no word, such as an emoji, is not.
     """
     words = re.findall(r"[^\W_]+", noun.casefold())
-    known = sum(word in english_tags() or word in class_words() for word in words)
+    known = sum(any(map(_is_word, (word, *_singulars(word)))) for word in words)
     return known > 0 and 2 * known >= len(words)
+
+
+def _is_word(word: str) -> bool:
+    return word in english_tags() or word in class_words()
+
+
+def _singulars(word: str) -> list[str]:
+    """What `word` may be the regular plural of."""
+    endings = (("ies", "y"), ("ves", "f"), ("ves", "fe"), ("es", ""), ("s", ""))
+    return [word.removesuffix(many) + one for many, one in endings if word.endswith(many) and word != many]
