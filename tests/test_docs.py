@@ -58,7 +58,7 @@ def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", RUN, ids=name)
 def test_every_block_runs(document: Path, tmp_path: Path) -> None:
     done = run(document, tmp_path)
