@@ -23,7 +23,7 @@ from pathlib import Path
 import _report
 import numpy as np
 from numpy.typing import NDArray
-from quality import SHARED, Target, Truth, read_targets
+from quality import SHARED, Truth
 from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
@@ -31,6 +31,7 @@ from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.images import load_image, to_square
 from texcat.indexer.statistics import SAMPLE_IMAGES
+from texcat.retrieval.labelled import Target, read_targets
 
 DRAWS = 20
 PERCENTILES = (0.5, 0.9, 0.95, 0.99, 0.999)

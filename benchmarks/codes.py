@@ -29,7 +29,7 @@ from pathlib import Path
 import _report
 import numpy as np
 from numpy.typing import NDArray
-from quality import SHARED, Target, Truth, covered, mean, read_targets
+from quality import SHARED, Truth, mean
 from texcat.catalogue.codes import Codebook, code_maps
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
@@ -37,6 +37,7 @@ from texcat.indexer import codes
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.images import load_image, to_square
+from texcat.retrieval.labelled import Target, covered, read_targets
 from threadpoolctl import threadpool_limits
 
 PAGES = (4016, 8112, codes.BUDGET)

@@ -26,13 +26,14 @@ from pathlib import Path
 import _report
 import numpy as np
 from numpy.typing import NDArray
-from quality import SHARED, Boxes, Score, Truth, read_targets, shown, summary
+from quality import SHARED, Score, Truth, shown, summary
 from texcat.catalogue.grid import grid_channels, resize_plane
 from texcat.catalogue.types import GRID, Box
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.exemplars import SAMPLE_IMAGES, box_mean, exemplar_direction, join_words
 from texcat.indexer.images import load_image, to_square
+from texcat.retrieval.labelled import Boxes, read_targets
 
 MIN_PHOTOS = 5
 NUMBERS = (1, 3, 5, None)

@@ -22,13 +22,14 @@ from pathlib import Path
 import _report
 import numpy as np
 import torch
-from quality import SHARED, Score, Truth, read_targets, shown, summary
+from quality import SHARED, Score, Truth, shown, summary
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer.encoders.builtin import FEATURES, FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections, Moments, fit_directions
 from texcat.indexer.encoders.tensors import encode_squares
 from texcat.indexer.images import load_image, to_square
+from texcat.retrieval.labelled import read_targets
 from torch import Tensor
 
 FOLDS = 5

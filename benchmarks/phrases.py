@@ -26,11 +26,12 @@ import _report
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from quality import BUDGET, SHARED, Boxes, Map, Target, Truth, read_targets
+from quality import BUDGET, SHARED, Map, Truth
 from skimage.color import rgb2hsv
 from texcat.indexer.encoders.builtin import BuiltinEncoder
 from texcat.indexer.encoders.tensors import encode_squares
 from texcat.indexer.images import load_image, to_square
+from texcat.retrieval.labelled import Boxes, Target, read_targets
 from torch.nn.functional import cosine_similarity
 
 PAIRS_A_PHOTO = 3

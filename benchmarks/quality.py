@@ -26,10 +26,9 @@ in the photo's file name; recall@k is the part of the classes whose photo is amo
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +45,7 @@ from texcat.indexer.channels import ChannelInputs, base_channels
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.images import WORKING_SIZE, load_image, to_square
+from texcat.retrieval.labelled import Boxes, Target, covered, read_targets, union_area
 
 BUDGET = 200
 SMALL = 0.10
@@ -54,9 +54,6 @@ SHARED = Path("../shared/data")
 Map = NDArray[np.float32]
 Fits = dict[str, dict[str, list[NDArray[np.float64]]]]
 """By kind of mask, and of map: the IoU of each pair at each of `CUTS`."""
-
-Boxes = NDArray[np.float64]
-"""[n, 4]: left, top, right, bottom; fractions of the image."""
 
 
 def main() -> None:
@@ -118,59 +115,6 @@ def main() -> None:
     _report.save(
         name if given.data.name == "coco128" else f"{name}-{given.data.name}", result, "\n".join(lines)
     )
-
-
-# --- labelled photos ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One category in one photo."""
-
-    category: str
-    boxes: Boxes
-
-
-def read_targets(folder: Path) -> dict[Path, list[Target]]:
-    """Targets of each photo in `folder`: from ``instances.json`` (COCO), else from ``boxes/*.txt`` (YOLO)."""
-    labels = folder / "instances.json"
-    rows = read_coco(labels) if labels.exists() else read_yolo(folder / "boxes", folder / "names.json")
-    boxes: dict[str, dict[str, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
-    for photo, category, box in rows:
-        boxes[photo][category].append(box)
-    return {
-        path: [Target(category, np.array(each)) for category, each in boxes[path.stem].items()]
-        for path in sorted((folder / "images").iterdir())
-    }
-
-
-def read_coco(labels: Path) -> Iterator[tuple[str, str, tuple[float, ...]]]:
-    """(stem of the photo, category, box) of each annotation; crowds, whose boxes are loose, are left out."""
-    content = json.loads(labels.read_text())
-    names = {category["id"]: category["name"] for category in content["categories"]}
-    photos = {photo["id"]: photo for photo in content["images"]}
-    for label in content["annotations"]:
-        if not label.get("iscrowd"):
-            photo = photos[label["image_id"]]
-            x, y, width, height = label["bbox"]
-            box = (x, y, x + width, y + height)
-            sides = (photo["width"], photo["height"]) * 2
-            yield (
-                Path(photo["file_name"]).stem,
-                names[label["category_id"]],
-                tuple(edge / side for edge, side in zip(box, sides, strict=True)),
-            )
-
-
-def read_yolo(folder: Path, names: Path) -> Iterator[tuple[str, str, tuple[float, ...]]]:
-    """(stem of the photo, category, box) of each line."""
-    categories = json.loads(names.read_text())["boxes"]
-    for file in sorted(folder.glob("*.txt")):
-        for line in file.read_text().splitlines():
-            category, *numbers = line.split()
-            x, y, width, height = map(float, numbers)
-            box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-            yield file.stem, categories[category], box
 
 
 # --- maps --------------------------------------------------------------------------------------------------
@@ -292,28 +236,6 @@ class Truth:
     def recall(self, cells: NDArray[np.intp]) -> float:
         """Part of the boxes' area that lies in `cells`."""
         return float(self.area.flat[cells].sum() / self.area.sum())
-
-
-def covered(boxes: Boxes, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether each point (y[i], x[j]) lies in one of the boxes: [len(y), len(x)]."""
-    left, top, right, bottom = boxes.T[:, :, None]
-    in_x, in_y = (left <= x) & (x < right), (top <= y) & (y < bottom)
-    within: NDArray[np.bool_] = np.any(in_y[:, :, None] & in_x[:, None, :], axis=0)
-    return within
-
-
-def union_area(boxes: Boxes) -> NDArray[np.float64]:
-    """Area of the boxes' union in each cell, exact: [32, 32], in parts of the image.
-
-    The edges of boxes and cells cut the image into rectangles, each of which is in the union or is not.
-    """
-    edges = np.arange(GRID + 1) / GRID
-    x, y = (np.unique(np.clip(np.concatenate([edges, *boxes.T[i::2]]), 0, 1)) for i in (0, 1))
-    middle_x, middle_y = (x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2
-    pieces = covered(boxes, middle_x, middle_y) * np.diff(y)[:, None] * np.diff(x)
-    area = np.zeros((GRID, GRID))
-    np.add.at(area, np.ix_((middle_y * GRID).astype(int), (middle_x * GRID).astype(int)), pieces)
-    return area
 
 
 def summary(scores: Sequence[Score]) -> dict[str, float | None]:
