@@ -20,6 +20,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Row,
+    Select,
     Table,
     and_,
     bindparam,
@@ -39,7 +40,15 @@ from .errors import UnknownInterestError, UsageError
 from .phrases import check_question, normalise_phrase
 from .types import KEY_BYTES, Box, Exemplar, ImageKey, Interest, InterestVectors
 
-__all__ = ["MAX_QUESTIONS", "CorpusMean", "KnownFile", "Registry", "RegistryCounts", "sqlite_url"]
+__all__ = [
+    "MAX_QUESTIONS",
+    "CorpusMean",
+    "KnownArchive",
+    "KnownFile",
+    "Registry",
+    "RegistryCounts",
+    "sqlite_url",
+]
 
 MAX_QUESTIONS = 10_000
 """How many questions keep their vector."""
@@ -53,10 +62,11 @@ class KnownFile:
     """A file that was seen: its state at that time, and either the image it holds or why it was skipped.
 
     Attributes:
-        path: absolute, as the operating system gives it.
-        size: in bytes.
-        mtime_ns: time of the last change, in nanoseconds since 1970.
-        device: `st_dev` of the file system that holds it.
+        path: absolute, as the operating system gives it; or a URL; or ``ARCHIVE::MEMBER`` of a tar archive.
+        size: in bytes; of a member, that of its archive.
+        mtime_ns: time of the last change, in nanoseconds since 1970; of a member, that of its archive. Of a
+            URL, a number that stands for what its server says of its content (`RemoteFile.stamp`).
+        device: `st_dev` of the file system that holds it; 0 of a URL.
         key: the image, if the file was indexed.
         reason: why it was not indexed. Exactly one of `key` and `reason` is set.
         missing_since: when it was first not found, in seconds since 1970; None while it is there.
@@ -79,6 +89,23 @@ class KnownFile:
                 f"file {self.path!r} needs either the key of its image or a reason, "
                 f"got key {self.key!r} and reason {self.reason!r}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownArchive:
+    """A tar archive that was listed to its end: if it is as it was then, it holds the same images.
+
+    Attributes:
+        path, size, mtime_ns: as of a file.
+        members: images that it holds.
+        damage: why images may be in it that were not found; None when it was sound.
+    """
+
+    path: bytes
+    size: int
+    mtime_ns: int
+    members: int
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,15 +430,47 @@ class Registry:
         """By path, the files that are one of `folders` or lie below one, at any depth.
 
         Raises:
-            UsageError: a folder is not an absolute path.
+            UsageError: a folder is neither an absolute path nor a URL.
         """
+        return self._files((_FILES_BELOW, _range_below(folder)) for folder in folders)
+
+    def files_at(self, paths: Iterable[bytes]) -> dict[bytes, KnownFile]:
+        """By path, those of the files at `paths` that are known."""
+        return self._files((_FILES_AT, {"paths": chunk}) for chunk in _chunks(paths))
+
+    def files_in(self, archive: bytes) -> dict[bytes, KnownFile]:
+        """By path, the members of `archive` that are known."""
+        return self._files([(_FILES_BETWEEN, _range(archive + b"::"))])
+
+    def files_of(self, keys: Iterable[ImageKey]) -> dict[bytes, KnownFile]:
+        """By path, the files that hold one of the images `keys`."""
+        return self._files((_FILES_OF, {"keys": chunk}) for chunk in _chunks(bytes(key) for key in keys))
+
+    def _files(self, queries: Iterable[tuple[Select[Any], Mapping[str, object]]]) -> dict[bytes, KnownFile]:
         found: dict[bytes, KnownFile] = {}
         with self._database.reading() as connection:
-            for folder in folders:
-                for row in connection.execute(_FILES_BELOW, _range_below(folder)):
+            for statement, values in queries:
+                for row in connection.execute(statement, values):
                     file = _known_file(row)
                     found[file.path] = file
         return found
+
+    def archive(self, path: bytes) -> KnownArchive | None:
+        """The archive at `path`, as it was when it was listed last."""
+        statement = select(tables.archives).where(tables.archives.c.path == path)
+        with self._database.reading() as connection:
+            row = connection.execute(statement).one_or_none()
+        return None if row is None else KnownArchive(*row)
+
+    def record_archives(self, archives: Iterable[KnownArchive]) -> None:
+        """Keep how archives are now, in place of what was. A damage is escaped as a file's reason is."""
+        rows = [
+            {**dataclasses.asdict(each), "damage": None if each.damage is None else _storable(each.damage)}
+            for each in archives
+        ]
+        if rows:
+            with self._database.writing("record archives") as connection:
+                connection.execute(self._upsert(tables.archives, tables.archives.c.path), rows)
 
     def record_files(
         self,
@@ -527,13 +586,12 @@ class Registry:
         return statement.on_conflict_do_update(index_elements=list(unique), set_=rest)
 
 
-_FILES_BELOW = select(tables.files).where(
-    or_(
-        tables.files.c.path == bindparam("itself"),
-        # A range of bytes, because LIKE knows wildcards, and no bytes that are not UTF-8.
-        and_(tables.files.c.path >= bindparam("first"), tables.files.c.path < bindparam("end")),
-    )
-)
+# A range of bytes, because LIKE knows wildcards, and no bytes that are not UTF-8.
+_BETWEEN = and_(tables.files.c.path >= bindparam("first"), tables.files.c.path < bindparam("end"))
+_FILES_BETWEEN = select(tables.files).where(_BETWEEN)
+_FILES_BELOW = select(tables.files).where(or_(tables.files.c.path == bindparam("itself"), _BETWEEN))
+_FILES_AT = select(tables.files).where(tables.files.c.path.in_(bindparam("paths", expanding=True)))
+_FILES_OF = select(tables.files).where(tables.files.c.key.in_(bindparam("keys", expanding=True)))
 _FORGET_VECTORS = delete(tables.interest_vectors).where(
     tables.interest_vectors.c.interest_id == bindparam("interest_id"),
     tables.interest_vectors.c.fingerprint == bindparam("fingerprint"),
@@ -542,10 +600,15 @@ _QUESTION = select(tables.questions.c.vector).where(tables.questions.c.digest ==
 
 
 def _range_below(folder: bytes) -> dict[str, bytes]:
-    if not folder.startswith(b"/"):
+    if not folder.startswith(b"/") and b"://" not in folder:
         raise UsageError(f"folder {folder!r} is not an absolute path; files are kept by their absolute paths")
     base = folder.rstrip(b"/")
-    return {"itself": base, "first": base + b"/", "end": base + bytes([ord("/") + 1])}
+    return {"itself": base, **_range(base + b"/")}
+
+
+def _range(prefix: bytes) -> dict[str, bytes]:
+    """Between which paths those lie that begin with `prefix`."""
+    return {"first": prefix, "end": prefix[:-1] + bytes([prefix[-1] + 1])}
 
 
 def _forget_unheld(connection: Connection, keys: set[bytes]) -> list[ImageKey]:

@@ -132,6 +132,17 @@ files = Table(
     sqlite_with_rowid=False,
 )
 
+archives = Table(
+    "archives",
+    metadata,
+    Column("path", LargeBinary, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("mtime_ns", BigInteger, nullable=False),
+    Column("members", Integer, nullable=False),
+    Column("damage", Text),
+    sqlite_with_rowid=False,
+)
+
 phrases = Table(
     "phrases",
     metadata,

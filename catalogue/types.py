@@ -162,8 +162,9 @@ class IndexReport:
         indexed: files whose image has a texture now.
         unchanged: files whose image had one already; they were not opened.
         removed: files that are gone since the last pass; their records are kept for a while.
-        unavailable: files that may be on a disk that is not mounted; nothing of them is touched.
-        skipped: files and folders that could not be read, each with its reason.
+        unavailable: files that may be on a disk that is not mounted, in an archive that is damaged, or behind
+            a server that does not answer; nothing of them is touched.
+        skipped: files, folders and others that could not be read, each with its reason.
         seconds: duration of the pass.
     """
 

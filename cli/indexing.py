@@ -19,10 +19,22 @@ SHOWN_SKIPPED = 20
 
 
 def index(
-    folders: Annotated[
-        list[str], typer.Argument(metavar="FOLDER", help="Folders, searched to the bottom, or files.")
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="Folders, searched to the bottom, files, tar archives (.tar), lists (.parquet, .jsonl), or "
+            "URLs of any of these.",
+        ),
     ],
     *,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of the lists with paths or URLs; without it, the first of path, url and image.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Read again files that could not be read before.")
@@ -42,7 +54,7 @@ def index(
     """Look at every new or changed image once, through all interests.
 
     Files that cannot be read are skipped and listed with the reason. Interrupt it at any time: the same
-    command goes on from there.
+    command goes on from there. Tar archives are read where they are; those in a folder are not looked into.
     """
     from ..catalogue import Catalogue
     from ..indexer import index_corpus
@@ -53,7 +65,8 @@ def index(
     ):
         report = index_corpus(
             opened,
-            folders,
+            inputs,
+            column=column,
             device=device,
             batch_size=batch_size,
             retry_failed=retry_failed,
@@ -89,8 +102,8 @@ def _show(report: IndexReport, interests: int) -> None:
     )
     if report.unavailable:
         console.print(
-            f"{count(report.unavailable, 'file')} may be on a disk that is not mounted: what is stored "
-            "of them is kept"
+            f"{count(report.unavailable, 'file')} may be on a disk that is not mounted, in an archive that "
+            "is damaged, or behind a server that does not answer: what is stored of them is kept"
         )
     show_skipped(report.skipped)
     if not interests:

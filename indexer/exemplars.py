@@ -24,7 +24,8 @@ from ..catalogue.errors import ImageReadError, UsageError
 from ..catalogue.registry import CorpusMean, Registry
 from ..catalogue.types import Box, Exemplar, ImageKey, Interest, InterestVectors
 from .encoders import DenseEncoder
-from .images import LoadedImage, decode_image, load_image, read_content, to_square
+from .images import LoadedImage, decode_image, load_image, to_square
+from .reading import read_content
 from .textures import Features
 
 SAMPLE_IMAGES = 64

@@ -1,4 +1,4 @@
-"""Reading one image file: bytes, then an upright RGB picture, then the square that an encoder takes.
+"""Decoding one image: from bytes to an upright RGB picture, then to the square that an encoder takes.
 
 Files come from anywhere, so nothing in them is trusted: the format is told from the first bytes and
 never from the name, the size is checked before a pixel is decoded, and whatever a decoder raises
@@ -8,7 +8,6 @@ becomes an `ImageReadError` with a reason of one line.
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from codecs import getincrementaldecoder
 from dataclasses import dataclass
@@ -31,14 +30,11 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from ..catalogue.errors import ImageReadError
 from ..catalogue.types import ImageKey
-from .scan import file_type
+from .reading import one_line, read_content
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL.ImageFile import ImageFile
-
-MAX_FILE_BYTES = 1 << 30
-"""Largest file that is read, 1 GiB: a file is held in memory whole, because its key is its content."""
 
 MAX_PIXELS = 250_000_000
 """Largest width x height that a header may claim: above the 200 megapixels of the largest phone cameras."""
@@ -132,30 +128,6 @@ def load_image(path: str | bytes | os.PathLike[str]) -> LoadedImage:
     return decode_image(read_content(name), name)
 
 
-def read_content(path: str | bytes | os.PathLike[str]) -> bytes:
-    """Whole content of the regular file at `path`, of at most `MAX_FILE_BYTES`.
-
-    A pipe, socket or device is refused at once, and never waited for.
-
-    Raises:
-        ImageReadError: the file cannot be opened or read, is not a regular file, is too large, or vanished
-            or changed while it was read.
-    """
-    name = os.fspath(path)
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:  # ValueError: the path holds a null character
-        raise ImageReadError(name, f"cannot be opened: {_one_line(error)}") from error
-    try:
-        return _read_whole(descriptor)
-    except _UnreadableError as error:
-        raise ImageReadError(name, str(error)) from error
-    except OSError as error:
-        raise ImageReadError(name, f"cannot be read: {_one_line(error)}") from error
-    finally:
-        os.close(descriptor)
-
-
 def decode_image(content: bytes, name: str | bytes) -> LoadedImage:
     """Decode `content`, the whole of the file called `name`, to an upright, opaque sRGB picture.
 
@@ -182,7 +154,7 @@ def decode_image(content: bytes, name: str | bytes) -> LoadedImage:
     except _UnreadableError as error:
         raise ImageReadError(name, str(error)) from error
     except Exception as error:  # decoders raise nearly everything on damaged data
-        raise ImageReadError(name, f"is a damaged {kind} file: {_one_line(error)}") from error
+        raise ImageReadError(name, f"is a damaged {kind} file: {one_line(error)}") from error
     return LoadedImage(ImageKey.of(content), image, size)
 
 
@@ -209,25 +181,6 @@ def to_square(image: Image, side: int) -> NDArray[np.uint8]:
     Bicubic and antialiased. Strong reductions first average whole blocks, down to 3 times the target or more.
     """
     return np.array(image.resize((side, side), Resampling.BICUBIC, reducing_gap=3.0))
-
-
-def _read_whole(descriptor: int) -> bytes:
-    before = os.fstat(descriptor)
-    if not stat.S_ISREG(before.st_mode):
-        raise _UnreadableError(f"is {file_type(before.st_mode)}, not a regular file")
-    if before.st_size > MAX_FILE_BYTES:
-        raise _UnreadableError(f"has {before.st_size:,} bytes, more than the limit of {MAX_FILE_BYTES:,}")
-    with open(descriptor, "rb", closefd=False) as file:
-        content = file.read(before.st_size + 1)  # one more, to see a file that has grown
-    after = os.fstat(descriptor)
-    if after.st_nlink == 0:
-        raise _UnreadableError("vanished while it was read")
-    if len(content) != before.st_size or (before.st_size, before.st_mtime_ns) != (
-        after.st_size,
-        after.st_mtime_ns,
-    ):
-        raise _UnreadableError("changed while it was read; index it again when it is at rest")
-    return content
 
 
 def _identify(content: bytes) -> str:
@@ -376,8 +329,3 @@ def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
         return None
     target = ImageCms.createProfile("sRGB")
     return ImageCms.buildTransform(source, target, mode, "RGBA" if mode == "RGBA" else "RGB")
-
-
-def _one_line(error: BaseException) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__

@@ -27,10 +27,12 @@ from ..catalogue.types import ImageKey, IndexReport, Interest, InterestVectors, 
 from .codes import make_codebook
 from .encoders import DenseEncoder, load_encoder
 from .exemplars import corpus_mean, exemplar_vectors
-from .images import decode_image, read_content
+from .images import decode_image
+from .inputs import plan_inputs, plan_known
 from .matching import match_range
+from .reading import read_content
 from .relating import measure_maps
-from .scan import FoundFile, ScanPlan, absolute, plan_scan
+from .scan import FoundFile, ScanPlan
 from .textures import Features, TextureMaker
 from .threads import bounded_map, thread_pool
 
@@ -54,8 +56,9 @@ class Progress:
 
 def index_corpus(
     catalogue: Catalogue,
-    folders: Sequence[str | os.PathLike[str] | bytes],
+    inputs: Sequence[str | os.PathLike[str] | bytes],
     *,
+    column: str | None = None,
     device: str = "auto",
     engine: str = "local",
     batch_size: int = BATCH_SIZE,
@@ -65,7 +68,10 @@ def index_corpus(
     encoder: DenseEncoder | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> IndexReport:
-    """Bring `catalogue` up to date with the images at and below `folders`.
+    """Bring `catalogue` up to date with the images at and below `inputs`.
+
+    An input is a folder, a file, a tar archive, a list of images, or a URL of any of these; `plan_inputs`
+    tells how each is looked at.
 
     A file whose size and time of change are as known is not opened, unless an interest was added since, or
     its image has no code and shall have one. A file that cannot be read is skipped with its reason. A file
@@ -74,7 +80,8 @@ def index_corpus(
 
     Args:
         catalogue: open to write.
-        folders: folders, searched to the bottom, or files.
+        inputs: folders, searched to the bottom, files, and the others named above.
+        column: of the lists that holds paths or URLs; the first of path, url and image when None.
         device: where the encoder runs: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
         engine: ``local``: threads of this process.
         batch_size: images that go through the encoder together.
@@ -97,9 +104,8 @@ def index_corpus(
         raise UsageError(f"engine {engine!r} is not known; expected 'local'")
     if batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-    roots = [absolute(folder) for folder in folders]
-    known_files = catalogue.registry.files(roots)
-    plan = plan_scan(roots, known_files)
+    plan = plan_inputs(catalogue.registry, inputs, column)
+    catalogue.registry.record_archives(plan.archives)
     removed = _note_absent(catalogue, plan, grace_days)
     if codes and not _has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
         # Before it is told which images lack a code: if it comes out otherwise than it was, all of them do.
@@ -110,9 +116,10 @@ def index_corpus(
     again = [_found(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
     work = _Pass(catalogue, on_progress, [*plan.new, *again], codes)
     if work.files:
+        before = catalogue.registry.files_at(file.path for file in plan.new)
         work.run(encoder or load_encoder(catalogue.settings.encoder, device), batch_size)
-        changed = [known_files[file.path].key for file in plan.new if file.path in known_files]
-        catalogue.store.delete(catalogue.registry.forget_images(key for key in changed if key is not None))
+        replaced = [known.key for known in before.values() if known.key is not None]
+        catalogue.store.delete(catalogue.registry.forget_images(replaced))
     measure_maps(catalogue)
     still_failed = () if retry_failed else plan.failed
     unseen = {skipped.path for skipped in plan.skipped}
@@ -151,8 +158,7 @@ def encode_again(
         The images that were encoded, and the files that could not be read. An image that is in neither has
         no file that is as it was when it was indexed.
     """
-    known = {path: file for path, file in catalogue.registry.files([b"/"]).items() if file.key in again}
-    plan = plan_scan(list(known), known)
+    plan = plan_known(catalogue.registry, catalogue.registry.files_of(again))
     chosen = {file.key: file for file in plan.unchanged if file.key is not None}
     files = [_found(file) for file in chosen.values()]
     work = _Pass(catalogue, on_progress, files, _has_codebook(catalogue), again)
@@ -307,7 +313,7 @@ class _Pass:
     def _load(self, file: FoundFile) -> _Job:
         """Read a file; decode it if its image has something to be made."""
         try:
-            content = read_content(file.path)
+            content = read_content(file.path, file.span)
             key = ImageKey.of(content)
             lacking = self._claim(key)
             if lacking is None:

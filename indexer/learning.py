@@ -14,6 +14,7 @@ from .encoders import DenseEncoder, load_encoder
 from .exemplars import corpus_mean, exemplar_vectors
 from .images import load_image
 from .indexing import adopt_encoder
+from .places import absolute
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def learn_interest(
 def _seen(exemplar: Exemplar | str | os.PathLike[str]) -> Exemplar:
     """`exemplar` with an absolute path and the key of its image, which was decoded to see that it can be."""
     given = exemplar if isinstance(exemplar, Exemplar) else Exemplar(os.fspath(exemplar))
-    path = os.path.abspath(given.path)
+    path = os.fsdecode(absolute(given.path))
     return Exemplar(path, given.box, load_image(path).key)
 
 

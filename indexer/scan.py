@@ -1,4 +1,4 @@
-"""Finding the image files of a corpus, and telling what a rescan must open.
+"""Finding the image files of a corpus on the disk, and telling what a rescan must open.
 
 Nothing here opens a file: names, sizes and times are enough to tell a file that is new or has changed
 from one that is known.
@@ -10,14 +10,15 @@ import errno
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..catalogue.types import Skipped
+from .places import absolute, split_member
 
 if TYPE_CHECKING:
-    from ..catalogue.registry import KnownFile
+    from ..catalogue.registry import KnownArchive, KnownFile
 
 IMAGE_SUFFIXES = frozenset(
     b".avif .bmp .dib .gif .heic .heif .j2k .jfif .jp2 .jpe .jpeg .jpg .jpx .mpo .pbm .pfm .pgm .png .pnm "
@@ -40,12 +41,17 @@ class FoundFile:
         size: in bytes.
         mtime_ns: time of the last change, in nanoseconds since 1970.
         device: number of the file system that holds the file (`st_dev`).
+        span: where it lies in its archive, first byte and number of bytes, of a member whose archive was
+            listed.
+
+    Of a member and of a URL, the others are as `KnownFile` has them.
     """
 
     path: bytes
     size: int
     mtime_ns: int
     device: int
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +70,35 @@ class ScanPlan:
         unavailable: files that were not found, but may be on a disk that is not mounted, or in a folder
             that could not be read.
         skipped: paths that could not be looked at, and why.
+        archives: archives that were listed, as they should be recorded now.
     """
 
-    new: tuple[FoundFile, ...]
-    unchanged: tuple[KnownFile, ...]
-    failed: tuple[KnownFile, ...]
-    renewed: tuple[KnownFile, ...]
-    missing: tuple[KnownFile, ...]
-    unavailable: tuple[KnownFile, ...]
-    skipped: tuple[Skipped, ...]
+    new: tuple[FoundFile, ...] = ()
+    unchanged: tuple[KnownFile, ...] = ()
+    failed: tuple[KnownFile, ...] = ()
+    renewed: tuple[KnownFile, ...] = ()
+    missing: tuple[KnownFile, ...] = ()
+    unavailable: tuple[KnownFile, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    archives: tuple[KnownArchive, ...] = ()
 
 
-def walk(paths: Iterable[str | bytes | os.PathLike[str]]) -> Iterator[FoundFile | Skipped]:
-    """Find the image files at and below `paths`, in an order that depends on names alone.
+def walk(
+    paths: Iterable[str | bytes | os.PathLike[str]], files: Iterable[bytes] = ()
+) -> Iterator[FoundFile | Skipped]:
+    """Find the image files at and below `paths`, and `files`, in an order that depends on names alone.
 
     A path to a file is taken whatever its suffix, a path to a folder is searched to its depths for files
     with one of `IMAGE_SUFFIXES`. Within a folder, files come first, then sub-folders, each by name. Links to
     files and folders are followed. Each folder is visited once, however many ways lead to it, so that loops
     end: silently, and by its real path where there is one, because folders behind links come last. Hidden
     files and folders (with a leading dot) and catalogues are left out, unless they are given as a path.
+    `files`, absolute, are taken like paths to files; where one of them is a folder, it is not searched.
 
     What cannot be looked at is given as `Skipped`, and the walk goes on.
     """
-    given = list(dict.fromkeys(absolute(path) for path in paths))
+    folders = dict.fromkeys(absolute(path) for path in paths)
+    given = dict.fromkeys((*folders, *files))
     files_given = frozenset(given)
     seen: set[tuple[int, int]] = set()
     linked: list[bytes] = []
@@ -96,7 +108,7 @@ def walk(paths: Iterable[str | bytes | os.PathLike[str]]) -> Iterator[FoundFile 
         except OSError as error:
             yield _skipped(path, NOT_THERE if _is_absent(error) else f"cannot be looked at: {error.strerror}")
             continue
-        if stat.S_ISDIR(status.st_mode):
+        if stat.S_ISDIR(status.st_mode) and path in folders:
             if os.path.exists(os.path.join(path, CATALOGUE_FILE)):
                 yield _skipped(path, "is a catalogue, not a folder of images")
                 continue
@@ -107,12 +119,17 @@ def walk(paths: Iterable[str | bytes | os.PathLike[str]]) -> Iterator[FoundFile 
         yield from _walk_tree(path, files_given, seen, linked)
 
 
-def plan_scan(paths: Iterable[str | bytes | os.PathLike[str]], known: Mapping[bytes, KnownFile]) -> ScanPlan:
-    """Compare what `walk(paths)` finds with the `known` files, keyed by path. Opens no file.
+def plan_scan(
+    paths: Iterable[str | bytes | os.PathLike[str]],
+    known: Mapping[bytes, KnownFile],
+    files: Iterable[bytes] = (),
+) -> ScanPlan:
+    """Compare what `walk(paths, files)` finds with the `known` files, keyed by path. Opens no file.
 
     A file is unchanged when its size and its time of change are those recorded. Known files outside `paths`
-    are not looked at, and are in no part of the plan. A known file that the walk does not come upon (its
-    suffix is not an image's, or its folder was visited by another way) but that exists counts as found.
+    are not looked at, and are in no part of the plan. Members of archives are not, either. A known file that
+    the walk does not come upon (its suffix is not an image's, or its folder was visited by another way) but
+    that exists counts as found.
 
     A known file that does not exist is missing only when the nearest folder above it that does exist could
     be listed and lies on the file's own device: otherwise its disk may just not be mounted, and the file is
@@ -121,17 +138,17 @@ def plan_scan(paths: Iterable[str | bytes | os.PathLike[str]], known: Mapping[by
     such files d stands for itself, unless e has been seen to stand for another. Two cases cannot be told
     apart from deletion: another disk that got the number of the first, and a bind mount of the same disk.
     """
-    roots = [absolute(path) for path in paths]
-    walked = list(walk(roots))
+    roots = dict.fromkeys(absolute(path) for path in paths)
+    given = dict.fromkeys(files)
+    walked = list(walk(roots, given))
     found = {item.path: item for item in walked if isinstance(item, FoundFile)}
-    skipped = [item for item in walked if isinstance(item, Skipped)]
+    skipped = {os.fsencode(item.path): item for item in walked if isinstance(item, Skipped)}
 
-    above = _Above(os.fsencode(item.path) for item in skipped)
-    scanned = frozenset(roots)
-    below = tuple(os.path.join(root, b"") for root in roots if root not in found)
+    # Of a folder that is not there nothing is known; what is known of a file follows from its folder.
+    above = _Above(path for path, item in skipped.items() if item.reason != NOT_THERE or path in roots)
     absent: list[KnownFile] = []
     for path, file in known.items():
-        if path in found or not (path in scanned or path.startswith(below)):
+        if path in found or not (path in given or _is_below(path, roots)):
             continue
         overlooked = above.find(path)
         if overlooked is None:
@@ -139,7 +156,7 @@ def plan_scan(paths: Iterable[str | bytes | os.PathLike[str]], known: Mapping[by
         else:
             found[path] = overlooked
 
-    new, unchanged, failed = _compare(found.values(), known)
+    new, unchanged, failed = compare(found.values(), known)
     devices: defaultdict[int, set[int]] = defaultdict(set)
     for file in (*unchanged, *failed):
         devices[file.device].add(found[file.path].device)
@@ -149,24 +166,26 @@ def plan_scan(paths: Iterable[str | bytes | os.PathLike[str]], known: Mapping[by
         device = above.device(file.path)
         gone = device is not None and _stands_for(device, file.device, devices)
         (missing if gone else unavailable).append(file)
+        if gone:
+            skipped.pop(file.path, None)
     return ScanPlan(
         new=tuple(new),
         unchanged=tuple(unchanged),
         failed=tuple(failed),
-        renewed=tuple(
-            replace(file, device=found[file.path].device, missing_since=None)
-            for file in (*unchanged, *failed)
-            if file.missing_since is not None or file.device != found[file.path].device
-        ),
+        renewed=renewed((*unchanged, *failed), found),
         missing=tuple(missing),
         unavailable=tuple(unavailable),
-        skipped=tuple(skipped),
+        skipped=tuple(skipped.values()),
     )
 
 
-def absolute(path: str | bytes | os.PathLike[str]) -> bytes:
-    """`path` as a `FoundFile` has it: absolute, without ``.`` and ``..``, links not resolved."""
-    return os.path.abspath(os.fsencode(path))
+def renewed(files: Iterable[KnownFile], found: Mapping[bytes, FoundFile]) -> tuple[KnownFile, ...]:
+    """Rows of `files`, all of which were `found`, that had been missing or lie on another device now."""
+    return tuple(
+        replace(file, device=found[file.path].device, missing_since=None)
+        for file in files
+        if file.missing_since is not None or file.device != found[file.path].device
+    )
 
 
 def file_type(mode: int) -> str:
@@ -224,6 +243,18 @@ class _Above:
         return status.st_dev if stat.S_ISDIR(status.st_mode) else self.device(folder)
 
 
+def _is_below(path: bytes, roots: Collection[bytes]) -> bool:
+    """Whether `path` is one of `roots`, or a file somewhere below one."""
+    if split_member(path) is not None:
+        return False
+    while path not in roots:
+        folder = os.path.dirname(path)
+        if folder == path:
+            return False
+        path = folder
+    return True
+
+
 def _stands_for(device: int, recorded: int, devices: Mapping[int, set[int]]) -> bool:
     """Whether `device` is the one that was called `recorded`. `devices`: what numbers were seen to be now."""
     if recorded in devices:
@@ -231,7 +262,7 @@ def _stands_for(device: int, recorded: int, devices: Mapping[int, set[int]]) -> 
     return device == recorded and all(device not in now for now in devices.values())
 
 
-def _compare(
+def compare(
     found: Iterable[FoundFile], known: Mapping[bytes, KnownFile]
 ) -> tuple[list[FoundFile], list[KnownFile], list[KnownFile]]:
     """The files found, apart: new or changed, unchanged, and unchanged but not readable the last time."""
@@ -275,17 +306,18 @@ def _walk_tree(
             try:
                 if entry.is_dir():
                     (linked if entry.is_symlink() else folders).append(entry.path)
-                elif _has_image_suffix(entry.name) and entry.path not in files_given:
+                elif has_image_suffix(entry.name) and entry.path not in files_given:
                     yield _found(entry.path, entry.stat())
             except OSError as error:
                 # What is not a file with an image's suffix may be a folder that has gone with its disk. That
                 # is said of a disk that fails, but a link to nothing is no news.
-                if _has_image_suffix(entry.name) or not _is_absent(error):
+                if has_image_suffix(entry.name) or not _is_absent(error):
                     yield _skipped(entry.path, _why_no_file(entry, error))
         waiting.extend(reversed(folders))
 
 
-def _has_image_suffix(name: bytes) -> bool:
+def has_image_suffix(name: bytes) -> bool:
+    """Whether a file of this name is taken from a folder."""
     return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 

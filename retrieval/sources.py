@@ -9,11 +9,12 @@ from PIL.Image import Image
 from ..catalogue.errors import ImageReadError, RecordMissingError
 from ..catalogue.registry import KnownFile, Registry
 from ..catalogue.types import ImageKey
-from ..indexer.images import LoadedImage, decode_image, from_picture, read_content
-from ..indexer.scan import absolute
+from ..indexer.images import LoadedImage, decode_image, from_picture
+from ..indexer.places import absolute
+from ..indexer.reading import look, read_content
 
 ImageLike = str | os.PathLike[str] | bytes | ImageKey | Image
-"""A path, a file's content, a key, or a Pillow image."""
+"""A path, a URL or a member of an archive, a file's content, a key, or a Pillow image."""
 
 
 class Source:
@@ -67,17 +68,11 @@ def find_source(image: ImageLike, registry: Registry) -> Source:
     if isinstance(image, Image):
         loaded = from_picture(image)
         return Source(loaded.key, loaded, registry)
+    found = look(absolute(image))  # before it is read: if it changes meanwhile, the next pass sees that
     content = read_content(image)
     key = ImageKey.of(content)
-    return Source(key, content, registry, _row(absolute(image), key))
-
-
-def _row(path: bytes, key: ImageKey) -> KnownFile | None:
-    try:
-        status = os.stat(path)
-    except OSError:  # gone since it was read: a file without a row is found again by the next pass
-        return None
-    return KnownFile(path, status.st_size, status.st_mtime_ns, status.st_dev, key, None, None)
+    row = None if found is None else KnownFile(found.path, found.size, found.mtime_ns, found.device, key)
+    return Source(key, content, registry, row)
 
 
 def _load_known(key: ImageKey, registry: Registry) -> LoadedImage:

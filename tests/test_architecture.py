@@ -18,10 +18,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("catalogue", "indexer", "retrieval", "cli")
 NOT_IMPORTED = {
+    *("aiohttp", "requests"),  # fsspec imports them for URLs of HTTP
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
 }
-OPTIONAL = ("heif", "postgres", "vlm")
+OPTIONAL = ("heif", "postgres", "remote", "vlm")
 HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_transformers", "skimage")
 
 EXPORTED: dict[str, list[str]] = {

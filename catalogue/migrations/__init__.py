@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection
 
-REVISIONS = ("base", "0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("base", "0001", "0002", "0003", "0004", "0005", "0006")
 """Every revision that this version can bring up to date, oldest first. ``base`` has no tables."""
 
 HEAD = REVISIONS[-1]

@@ -21,7 +21,7 @@ from texcat.catalogue.errors import (
     UnknownInterestError,
     UsageError,
 )
-from texcat.catalogue.registry import CorpusMean, KnownFile, Registry, RegistryCounts
+from texcat.catalogue.registry import CorpusMean, KnownArchive, KnownFile, Registry, RegistryCounts
 from texcat.catalogue.types import Box, Exemplar, ImageKey, Interest, InterestVectors
 
 KEYS = [ImageKey.of(bytes([number])) for number in range(4)]
@@ -47,6 +47,7 @@ CHANGES: dict[str, Callable[[Registry], object]] = {
     "put_distributions": lambda registry: registry.put_distributions("e", {1: distribution(1)}),
     "put_question": lambda registry: registry.put_question("e", "where?", vector(1)),
     "record_files": lambda registry: registry.record_files([known(b"/b")], {KEYS[0]: (3, 2)}),
+    "record_archives": lambda registry: registry.record_archives([KnownArchive(b"/a.tar", 1, 2, 3)]),
     "mark_missing": lambda registry: registry.mark_missing([b"/a"], 1.0),
     "forget_files": lambda registry: registry.forget_files([b"/a"]),
     "forget_images": lambda registry: registry.forget_images([KEYS[1]]),
@@ -375,6 +376,31 @@ class TestFiles:
         registry.record_files([known(path) for path in paths], {KEYS[0]: (1, 1)})
         expected = {path for path in paths if path == folder or path.startswith(folder.rstrip(b"/") + b"/")}
         assert set(registry.files([folder])) == expected
+
+    def test_files_at_paths_in_archives_and_of_images(self, registry: Registry) -> None:
+        members = [b"/s/1.tar::a", b"/s/1.tar::b/c", b"memory://x/1.tar::a"]
+        others = [b"/s/1.tar", b"/s/1.tar:", b"/s/1.tar:;", b"/s/1.tara", b"/s/11.tar::a", b"memory://x/y"]
+        registry.record_files([known(path) for path in members], {KEYS[0]: (1, 1)})
+        registry.record_files([known(path, KEYS[1]) for path in others], {KEYS[1]: (1, 1)})
+        assert sorted(registry.files_in(b"/s/1.tar")) == members[:2]
+        assert sorted(registry.files_in(b"memory://x/1.tar")) == [members[2]]
+        assert registry.files_at([*members[1:], b"/unknown"]) == {path: known(path) for path in members[1:]}
+        many = [b"/unknown/%d" % number for number in range(2500)]
+        assert registry.files_at([*many, members[0]]) == {members[0]: known(members[0])}
+        assert registry.files_of([KEYS[0], KEYS[2]]) == {path: known(path) for path in members}
+        assert registry.files_at([]) == registry.files_of([]) == {}
+        assert sorted(registry.files([b"memory://x"])) == [members[2], others[5]]
+        assert sorted(registry.files([b"memory://x/"])) == [members[2], others[5]]
+
+    def test_archives(self, registry: Registry) -> None:
+        assert registry.archive(b"/a.tar") is None
+        first = KnownArchive(b"/a\xff.tar", 1 << 40, (1 << 63) - 1, 3)
+        registry.record_archives([first, KnownArchive(b"/b.tar", -1, 0, 0, "b\udcff \0")])
+        assert registry.archive(b"/a\xff.tar") == first
+        assert registry.archive(b"/b.tar") == KnownArchive(b"/b.tar", -1, 0, 0, "b\\udcff \\x00")
+        registry.record_archives([replace(first, members=4)])
+        assert registry.archive(b"/a\xff.tar") == replace(first, members=4)
+        registry.record_archives([])
 
     def test_missing_keeps_the_first_time(self, registry: Registry) -> None:
         registry.record_files([known(b"/a"), known(b"/b")], {KEYS[0]: (1, 1)})

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 import time
 from pathlib import Path
+
+from texcat.catalogue import ImageKey
 
 from .conftest import Texcat, held_open
 
@@ -99,3 +102,18 @@ def test_files_that_are_gone_are_kept_for_a_while(
     time.sleep(0.01)
     assert texcat("index", copy, "--grace-days", "0", "-c", indexed).code == 0
     assert texcat("stats", "-c", indexed, "--json").json["missing"] == 0
+
+
+def test_archives_lists_and_their_column(texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "0000.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(photos / "rocket.jpg", "a/rocket.jpg")
+    listing = tmp_path / "list.jsonl"
+    listing.write_text(f'{{"file": "{photos}/coffee.jpg"}}\n')
+    assert texcat("index", archive, listing, "-c", indexed).code == 2
+    result = texcat("index", archive, listing, "--column", "file", "-c", indexed, "--json")
+    assert (result.json["indexed"], result.json["unchanged"]) == (1, 1)
+    asked = texcat("query", f"{archive}::a/rocket.jpg", "Where is the rocket?", "-c", indexed, "--json")
+    assert (asked.code, asked.json["key"]) == (0, str(ImageKey.of((photos / "rocket.jpg").read_bytes())))
+    refused = texcat("index", "s3://bucket/", "-c", indexed)
+    assert (refused.code, "s3fs" in refused.err) == (2, True)

@@ -19,7 +19,8 @@ from PIL import Image, ImageFile
 from texcat.catalogue.errors import ImageReadError
 from texcat.catalogue.types import ImageKey
 from texcat.indexer import images
-from texcat.indexer.images import decode_image, load_image, read_content, to_square
+from texcat.indexer.images import decode_image, load_image, to_square
+from texcat.indexer.reading import MAX_FILE_BYTES, read_content
 
 from .hostile import (
     GREEN,
@@ -118,7 +119,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 def test_a_file_above_the_limit_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.tif"
     path.touch()
-    os.truncate(path, images.MAX_FILE_BYTES + 1)
+    os.truncate(path, MAX_FILE_BYTES + 1)
     with pytest.raises(ImageReadError, match="1,073,741,825 bytes, more than the limit of 1,073,741,824"):
         read_content(path)
 
