@@ -19,6 +19,7 @@ from typing import Protocol, Self
 
 from .errors import TexcatError, UsageError
 from .memory import MAX_OBSERVATIONS, Memory, Mention, Observation
+from .phrases import singulars
 from .types import Interest
 
 WRITE_SECONDS = 0.5
@@ -205,8 +206,10 @@ class Observer:
             for match in asked.matches
         }
         for phrase in () if asked.question is None else self._extract(asked.question):
-            held = mentions.get(phrase)
-            mentions[phrase] = Mention(phrase, True) if held is None else replace(held, named=True)
+            # Who asks how many dogs there are has asked about the interest "dog", and the other way round.
+            same = (p for p in mentions if p == phrase or p in singulars(phrase) or phrase in singulars(p))
+            held = mentions.get(next(same, phrase), Mention(phrase, True))
+            mentions[held.phrase] = replace(held, named=True)
         return Observation(
             asked.time, str(asked.tier), asked.confidence, tuple(mentions.values()), asked.count
         )

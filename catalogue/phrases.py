@@ -58,6 +58,16 @@ def check_question(question: str) -> None:
         raise InvalidPhraseError(question, f"holds the surrogate U+{surrogate:04X}") from error
 
 
+def singulars(phrase: str) -> list[str]:
+    """What `phrase`, or its last word, may be the regular English plural of. Not all of them are words."""
+    endings = (("ies", "y"), ("ves", "f"), ("ves", "fe"), ("es", ""), ("s", ""))
+    return [
+        phrase.removesuffix(many) + one
+        for many, one in endings
+        if phrase.endswith(many) and phrase.rsplit(maxsplit=1)[-1] != many
+    ]
+
+
 def _is_control(character: str) -> bool:
     if character in _BIDI_CONTROLS:
         return True

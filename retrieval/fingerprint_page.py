@@ -36,7 +36,7 @@ h2 { margin: 0 0 .75rem; font-size: 1.1rem; }
 .lead { margin: .25rem 0 1.5rem; color: var(--faint); }
 section { min-width: 0; margin: 0 0 1.5rem; padding: 1.25rem; border-radius: .75rem; background: var(--card);
   box-shadow: 0 1px 3px rgb(0 0 0 / .1); overflow-x: auto; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 0 1.5rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 0 1.5rem; }
 svg { display: block; max-width: 100%; height: auto; }
 svg text { fill: var(--ink); text-anchor: middle; paint-order: stroke; stroke: var(--card);
   stroke-width: 4px; stroke-linejoin: round; }

@@ -7,7 +7,7 @@ from functools import cache
 
 from timm.data.imagenet_info import ImageNetInfo
 
-from ...catalogue.phrases import normalise_phrase
+from ...catalogue.phrases import normalise_phrase, singulars
 from ..lexicon import english_tags
 
 
@@ -52,15 +52,9 @@ def is_known(noun: str) -> bool:
     Plurals of such words are, too. What is no word, such as an emoji, is not.
     """
     words = re.findall(r"[^\W_]+", noun.casefold())
-    known = sum(any(map(_is_word, (word, *_singulars(word)))) for word in words)
+    known = sum(any(map(_is_word, (word, *singulars(word)))) for word in words)
     return known > 0 and 2 * known >= len(words)
 
 
 def _is_word(word: str) -> bool:
     return word in english_tags() or word in class_words()
-
-
-def _singulars(word: str) -> list[str]:
-    """What `word` may be the regular plural of."""
-    endings = (("ies", "y"), ("ves", "f"), ("ves", "fe"), ("es", ""), ("s", ""))
-    return [word.removesuffix(many) + one for many, one in endings if word.endswith(many) and word != many]

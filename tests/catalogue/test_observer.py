@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +59,15 @@ def test_a_question_is_recorded_with_its_phrases_and_matches(catalogue: Catalogu
         Mention("bowl", True),
     }
     assert set(matched.mentions) == {Mention("cat", False, 0.75), Mention("dog", False, 0.25)}
+
+
+@pytest.mark.parametrize("question", ["cats", "cat"])
+@pytest.mark.parametrize("phrase", ["cats", "cat"])
+def test_one_and_many_of_an_interest_are_one_phrase(catalogue: Catalogue, question: str, phrase: str) -> None:
+    with Observer(Memory.of(catalogue), words) as observer:
+        observer.observe(question, (Match(replace(CAT, phrase=phrase), 1.0),), "stored", 1.0)
+    (asked,) = log(catalogue)
+    assert asked.mentions == (Mention(phrase, True, 1.0),)
 
 
 def test_a_question_of_many_images_within_a_second_is_one(catalogue: Catalogue) -> None:
