@@ -83,21 +83,23 @@ def _textures(data: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def _make(data: Path, phrases: list[str], kept: Path) -> None:
-    from texcat.indexer.channels import ChannelInputs, base_channels
+    from texcat.indexer.channels import base_channels
     from texcat.indexer.encoders import load_encoder
     from texcat.indexer.encoders.tensors import phrase_vectors
     from texcat.indexer.images import load_image, to_square
     from texcat.indexer.textures import TextureMaker
 
-    encoder = load_encoder("builtin")
+    encoder = load_encoder("builtin", "cpu")
     vectors = phrase_vectors(encoder, dict(enumerate(phrases)))
     schema = ChannelSchema.parse("default")
     maker = TextureMaker(encoder, schema, vectors)
     bases, maps = [], []
     for path in sorted(data.glob("images/*")):
         square = to_square(load_image(path).image, 512)
-        (features,) = maker.encode([square])
-        bases.append(base_channels(ChannelInputs(square, features), schema))
-        similarity = [vectors[i].direction @ features.reshape(len(features), -1) for i in vectors]
+        images = maker.batch([square])
+        features = maker.encode(images)
+        bases.append(base_channels(images, features, schema)[0].numpy())
+        flat = features[0].flatten(1).numpy()
+        similarity = [vectors[i].direction @ flat for i in vectors]
         maps.append(np.stack(similarity).reshape(len(vectors), *encoder.grid))
     np.savez(kept, bases=np.stack(bases), maps=np.stack(maps))

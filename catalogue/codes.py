@@ -55,10 +55,11 @@ MOST_FREQUENCIES = 16
 
 _VERSION = 1
 _HEADER = struct.Struct("<2B3H3If")
+FIXED_BYTES = _HEADER.size
 BLOCK = 32
 """Numbers of a row of U or B that are packed alike."""
 
-_NARROW = 7
+NARROW = 7
 """Largest number that four bits hold."""
 
 _SIGNS, _LOW, _FOUR = np.uint64(0x8888_8888_8888_8888), np.uint64(0x0F0F_0F0F_0F0F_0F0F), np.uint64(4)
@@ -67,7 +68,7 @@ _INFINITE = 0x7C00
 """Bits of the smallest float16 that is no positive finite number."""
 
 _ZSTD_LEVEL = 1
-"""Higher ones find little more, and are slower: eight attempts are made for each code (design/0004)."""
+"""Higher ones find little more, and are slower (design/0004)."""
 
 _MAGIC = b"texcat codebook 1\n"
 _SIZES = struct.Struct("<3I")
@@ -180,38 +181,36 @@ def code_mean(code: bytes) -> Floats:
     return mean
 
 
-def pack(
-    side: int, step: np.float32, scales: NDArray[np.float16], u: NDArray[np.int8], b: NDArray[np.int8]
+def seal(
+    *,
+    side: int,
+    frequencies: int,
+    width: int,
+    step: np.float32,
+    scales: NDArray[np.float16],
+    wide: NDArray[np.int8],
+    pairs: NDArray[np.int8],
 ) -> bytes:
     """Code for maps of side x side.
 
     Args:
         side: of the maps.
+        frequencies: F.
+        width: K.
         step: what `scales` are counted in.
-        scales: float16 [1 + rank], of each row of `b`.
-        u: int8 [rank, F^2], the columns of U.
-        b: int8 [1 + rank, K]: the mean, and the rows of B.
+        scales: float16 [1 + rank], of each row of B: the mean, and the others.
+        wide: int8 [n, 32], the first blocks of the table, in `block_order`.
+        pairs: int8 [m, 32], the blocks after them, none of whose numbers is beyond `NARROW`: two by two, the
+            first in the low halves of the bytes, the second in the high ones.
     """
-    rank, area = u.shape
-    width = b.shape[1]
-    table = np.zeros((1 + rank, _padded(area) + _padded(width)), np.int8)
-    table[1:, :area] = u
-    table[:, _padded(area) : _padded(area) + width] = b
-    blocks = table.reshape(-1, BLOCK)[_order(1 + rank, _padded(area), _padded(width))]
-    largest = np.abs(blocks).max(1)
-    wide, end = (_after_last(largest > bound) for bound in (_NARROW, 0))
-    wide += (end - wide) % 2
-    low, high = blocks[wide:end:2], blocks[wide + 1 : end : 2]
-    compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
-    first = compress(blocks[:wide].tobytes())
-    second = compress((low & 15 | high << 4).tobytes())
-    header = _HEADER.pack(_VERSION, math.isqrt(area), side, width, rank, wide, len(low), len(first), step)
-    return header + scales.astype("<f2").tobytes() + first + second
+    first, second = (_compress(blocks.tobytes()) for blocks in (wide, pairs))
+    counts = (frequencies, side, width, len(scales) - 1, len(wide), len(pairs), len(first))
+    return _HEADER.pack(_VERSION, *counts, step) + scales.astype("<f2").tobytes() + first + second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unpacked:
-    """Arguments of `pack`, the scales multiplied with the step: float32 [1 + rank]."""
+    """The table of a code: int8 U [rank, F^2] and B [1 + rank, K], and float32 scales of the rows of B."""
 
     side: int
     frequencies: int
@@ -264,7 +263,7 @@ def open_code(code: bytes) -> OpenedCode:
         second = _decompress(code[start + length :], pairs)
     except (struct.error, ValueError, zstandard.ZstdError) as error:
         raise _damaged("a header and two zstd frames", error) from error
-    places = _places(1 + rank, _padded(area), _padded(width))
+    places = _places(1 + rank, padded(area), padded(width))
     if wide + 2 * pairs > len(places):
         raise _damaged(f"at most {len(places)} blocks", wide + 2 * pairs)
     blocks = np.empty((wide + 2 * pairs, BLOCK), np.int8)
@@ -274,13 +273,13 @@ def open_code(code: bytes) -> OpenedCode:
 
 
 def _unpack(code: bytes) -> _Unpacked:
-    """What `pack` was given."""
+    """The table that was packed."""
     found = open_code(code)
     ordered = np.zeros((len(found.places), BLOCK), np.int8)
     ordered[: len(found.blocks)] = found.blocks
     table = ordered.take(found.places, axis=0).reshape(len(found.scales), -1)
     area = found.frequencies**2
-    u, b = table[1:, :area], table[:, _padded(area) : _padded(area) + found.width]
+    u, b = table[1:, :area], table[:, padded(area) : padded(area) + found.width]
     return _Unpacked(found.side, found.frequencies, found.scales, u, b)
 
 
@@ -297,6 +296,16 @@ def _put_halves(pairs: NDArray[np.int8], blocks: NDArray[np.int8]) -> None:
 
 
 _local = threading.local()
+
+
+def _compress(content: bytes) -> bytes:
+    """A zstd frame. Like a decompressor, a compressor serves one thread at a time."""
+    try:
+        compress = _local.compress
+    except AttributeError:
+        compress = _local.compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
+    frame: bytes = compress(content)
+    return frame
 
 
 def _decompress(frame: bytes, blocks: int) -> NDArray[np.int8]:
@@ -317,7 +326,7 @@ def _damaged(expected: str, actual: object) -> RecordCorruptError:
 
 
 @lru_cache(maxsize=1024)
-def _order(rows: int, left: int, right: int) -> NDArray[np.intp]:
+def block_order(rows: int, left: int, right: int) -> NDArray[np.intp]:
     """Places of the blocks of a table, from those with large numbers to those with small ones.
 
     In row i, the b-th block of B (and each of U, as the first one) has numbers of about the size
@@ -338,21 +347,15 @@ def _order(rows: int, left: int, right: int) -> NDArray[np.intp]:
 
 @lru_cache(maxsize=1024)
 def _places(rows: int, left: int, right: int) -> NDArray[np.intp]:
-    """Where, in `_order`, each block of a table is."""
-    places: NDArray[np.intp] = np.argsort(_order(rows, left, right))
+    """Where, in `block_order`, each block of a table is."""
+    places: NDArray[np.intp] = np.argsort(block_order(rows, left, right))
     places.setflags(write=False)
     return places
 
 
-def _padded(length: int) -> int:
+def padded(length: int) -> int:
     """`length`, or what is needed to fill the last block."""
     return -(-length // BLOCK) * BLOCK
-
-
-def _after_last(marked: NDArray[np.bool_]) -> int:
-    """Place after the last that is marked; 0 if none is."""
-    places = np.flatnonzero(marked)
-    return int(places[-1]) + 1 if len(places) else 0
 
 
 @lru_cache(maxsize=16)

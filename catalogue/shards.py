@@ -23,8 +23,19 @@ from .errors import (
     TexcatError,
 )
 from .lmdb_file import Entry, LmdbFile, Transaction
-from .store import Buffer, Out, Problem, StoreStats, interest_at, part_of, single, slot_of, stack
-from .types import KEY_BYTES, ImageKey, Planes, TextureRecord
+from .store import (
+    GROUP,
+    Buffer,
+    Out,
+    Problem,
+    StoreStats,
+    interest_at,
+    part_of,
+    single,
+    slot_of,
+    together,
+)
+from .types import KEY_BYTES, ImageKey, InterestMaps, Planes, TextureRecord
 
 CHUNK = 512
 """Entries that a scan reads in one transaction: long ones would keep freed pages from being used again."""
@@ -314,11 +325,11 @@ class LmdbTextureStore:
                     slots = range(len(record.base.values))
                     value = codec.encode(slots, record.base, record.key, 0, self._tag)
                     txn.put(record.key + _BASE, value)
-                parts: dict[int, dict[int, Planes]] = {}
-                for interest, planes in record.maps.items():
-                    parts.setdefault(part_of(interest), {})[interest] = planes
-                for part, maps in parts.items():
-                    self._add_maps(txn, record.key, part, maps)
+                if record.maps:
+                    maps = together(record.maps)
+                    for part in dict.fromkeys(part_of(interest) for interest in maps.ids):
+                        ids, planes = maps.between(interest_at(part, 0), interest_at(part, GROUP - 1))
+                        self._add_maps(txn, record.key, part, InterestMaps(ids, planes))
                 if record.code is not None:
                     value = codec.encode_code(record.code, record.key, self._code_tag)
                     txn.put(record.key + _CODE, value)
@@ -332,13 +343,16 @@ class LmdbTextureStore:
             for key in keys:
                 maps = self._sound_maps(key, part, txn.get(key + _PART.pack(part)))
                 if maps.pop(interest, None) is not None:
-                    self._put_maps(txn, key, part, maps)
+                    if maps:
+                        self._put_maps(txn, key, part, together(maps))
+                    else:
+                        txn.delete(key + _PART.pack(part))
                     dropped += 1
             return dropped
 
         return action
 
-    def _add_maps(self, txn: Transaction, key: ImageKey, part: int, maps: dict[int, Planes]) -> None:
+    def _add_maps(self, txn: Transaction, key: ImageKey, part: int, maps: InterestMaps) -> None:
         name = key + _suffix(part)
         value = txn.get(name)
         if value is not None and self._sound(key, part, value, "; its maps are dropped"):
@@ -348,16 +362,9 @@ class LmdbTextureStore:
         else:
             self._put_maps(txn, key, part, maps)
 
-    def _put_maps(self, txn: Transaction, key: ImageKey, part: int, maps: dict[int, Planes]) -> None:
-        name = key + _PART.pack(part)
-        if not maps:
-            txn.delete(name)
-            return
-        # Maps of one size share a record; an encoder makes maps of one size only.
-        ordered = sorted(maps)
-        planes = stack([maps[interest] for interest in ordered])
-        slots = [slot_of(interest) for interest in ordered]
-        txn.put(name, codec.encode(slots, planes, key, part, self._tag))
+    def _put_maps(self, txn: Transaction, key: ImageKey, part: int, maps: InterestMaps) -> None:
+        slots = [slot_of(interest) for interest in maps.ids]
+        txn.put(key + _suffix(part), codec.encode(slots, maps.planes, key, part, self._tag))
 
     def _sound_maps(self, key: ImageKey, part: int, value: bytes | None) -> dict[int, Planes]:
         """Maps in a part that is about to be rewritten; none, with a warning, when it is damaged."""

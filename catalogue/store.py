@@ -10,7 +10,7 @@ all is its code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from . import codec
 from .errors import RecordMissingError, UsageError
-from .types import ImageKey, Planes, TextureRecord
+from .types import ImageKey, InterestMaps, Planes, TextureRecord
 
 Buffer = bytes | memoryview
 Out = TypeVar("Out")
@@ -63,6 +63,18 @@ def stack(planes: Sequence[Planes]) -> Planes:
     if len(sizes) > 1:
         raise UsageError(f"a store holds maps of one size, got {', '.join(map(str, sorted(sizes)))}")
     return Planes(*(np.concatenate([getattr(p, name) for p in planes]) for name in ("values", "low", "high")))
+
+
+def together(maps: Mapping[int, Planes]) -> InterestMaps:
+    """Maps, by interest id, as they lie together; there is at least one.
+
+    Raises:
+        UsageError: as `stack`.
+    """
+    if isinstance(maps, InterestMaps):
+        return maps
+    ids = tuple(sorted(maps))
+    return InterestMaps(ids, stack([maps[interest] for interest in ids]))
 
 
 def single(planes: Planes, place: int) -> Planes:

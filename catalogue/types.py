@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -133,6 +134,46 @@ class Planes:
     high: NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class InterestMaps(Mapping[int, Planes]):
+    """Maps of one image that lie together, one plane [1, h, w] for each interest id.
+
+    Attributes:
+        ids: of the interests, ascending.
+        planes: theirs, [N, h, w].
+    """
+
+    ids: tuple[int, ...]
+    planes: Planes
+
+    def __getitem__(self, interest: int) -> Planes:
+        place = bisect_left(self.ids, interest)
+        if place == len(self.ids) or self.ids[place] != interest:
+            raise KeyError(interest)
+        return self._at(slice(place, place + 1))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def only(self, interests: Collection[int]) -> InterestMaps:
+        """Those of `interests`."""
+        if len(interests) == len(self.ids):
+            return self
+        places = [place for place, interest in enumerate(self.ids) if interest in interests]
+        return InterestMaps(tuple(self.ids[place] for place in places), self._at(places))
+
+    def between(self, first: int, last: int) -> tuple[tuple[int, ...], Planes]:
+        """Ids and maps of the interests from `first` to `last`."""
+        chosen = slice(bisect_left(self.ids, first), bisect_right(self.ids, last))
+        return self.ids[chosen], self._at(chosen)
+
+    def _at(self, chosen: slice | list[int]) -> Planes:
+        return Planes(self.planes.values[chosen], self.planes.low[chosen], self.planes.high[chosen])
+
+
 @dataclass(frozen=True, slots=True)
 class TextureRecord:
     """What is stored of one image: its base planes, one plane [1, h, w] for each interest id, and its code.
@@ -155,6 +196,24 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class StageTime:
+    """What one stage of a pass took.
+
+    Attributes:
+        name: of the stage.
+        workers: its threads.
+        seconds: for which they were busy, together.
+        share: of the time of the pass for which each was busy, 0 to 1. The stage with the largest share sets
+            the pace.
+    """
+
+    name: str
+    workers: int
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class IndexReport:
     """What one indexing pass did. Every file that was found or known is in at most one of the counts.
 
@@ -166,6 +225,8 @@ class IndexReport:
             a server that does not answer; nothing of them is touched.
         skipped: files, folders and others that could not be read, each with its reason.
         seconds: duration of the pass.
+        stages: what its stages took, in their order; none where there was nothing to be made.
+        on_cpu: images that a GPU's decoder does not read, so that the processor did; 0 without a GPU.
     """
 
     indexed: int
@@ -174,3 +235,5 @@ class IndexReport:
     unavailable: int
     skipped: tuple[Skipped, ...]
     seconds: float
+    stages: tuple[StageTime, ...] = ()
+    on_cpu: int = 0

@@ -16,7 +16,7 @@ from ..catalogue.memory import Memory
 from ..catalogue.store import TextureStore, map_bytes
 from .encoders import DenseEncoder
 from .expanding import Pace, expand_interest
-from .indexing import Progress
+from .passes import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,38 @@
-"""Makes codes: the features of an image, so compressed that the map of any direction can be made again.
+"""Makes codes: the features of images, so compressed that the map of any direction can be made again.
 
-See `catalogue.codes` for what they are and how they are read.
+See `catalogue.codes` for what they are and how they are read. All is done in batches, where the features lie;
+what comes back is whole numbers, for zstd.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from blake3 import blake3
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ..catalogue.codes import LARGEST, MOST_FREQUENCIES, Codebook, cosines, pack
-from ..catalogue.errors import EncoderError, UsageError
-from ..catalogue.grid import resize_plane
-
-if TYPE_CHECKING:
-    from .encoders import DenseEncoder
+from ..catalogue.codes import (
+    BLOCK,
+    FIXED_BYTES,
+    LARGEST,
+    MOST_FREQUENCIES,
+    NARROW,
+    Codebook,
+    block_order,
+    cosines,
+    padded,
+    seal,
+)
+from ..catalogue.errors import UsageError
+from ..catalogue.grid import resize_matrix
+from .matrices import both_sides, fetch, on_device
 
 BUDGET = 11_976
 """Bytes of a code at most: with the header of its record they are 12,000, in three pages of LMDB."""
-
-ANY_DIRECTION = 0.2
-"""Part of the codes' accuracy that goes to all directions alike: an interest may be given by images, and its
-direction is then no mix of those that phrases have."""
 
 LEAST_RANK = 6.0
 """A rank whose singular value is fewer steps costs more bytes than a finer step does."""
@@ -35,73 +43,70 @@ FINENESS = 0.8
 ROUND_UP = 0.58
 """A number is rounded away from 0 from this on: zeros take the fewest bits (a dead zone)."""
 
-_FINEST = 256
+COARSER = 1
+"""Exponents by which the step of a code grows that has come out too large: its size is foretold to some 3%,
+and an exponent is about as much."""
+
+_ROUNDS = 8
 _STEPS_AN_OCTAVE = 16
-"""The finest step is 2^(-256 / 16) of the size of the matrix."""
+"""The finest step is 2^(-(2^8 - 1) / 16) of the size of the matrix."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _TOO_LARGE = 1e30
-_PHRASES = 256
+_BATCH = 4
+_RIDGE = 1e-4
+"""Part of a unit vector's square that is added to the products of rows, so that they can be divided by."""
 
-Matrix = NDArray[np.float64]
-
-
-def make_codebook(encoder: DenseEncoder) -> Codebook:
-    """The codebook of `encoder`, from its directions of common nouns. It is kept in the user's cache folder.
-
-    With d the direction of a noun, C is the mean of ``d d^T / |d|``, between an equal weight of all nouns and
-    one by the strength of their maps, and a part `ANY_DIRECTION` of its trace is spread over all axes.
-
-    Raises:
-        EncoderError: the directions of nouns are all zero, or not finite.
-    """
-    from .encoders.cache import cached_array
-    from .encoders.nouns import common_nouns
-
-    nouns = common_nouns()
-    made_of = blake3(repr((nouns, ANY_DIRECTION)).encode()).hexdigest(length=8)
-    table = cached_array(
-        f"{encoder.fingerprint}-axes-{made_of}", (encoder.dim, encoder.dim), lambda: _axes(encoder, nouns)
-    )
-    return Codebook(encoder.fingerprint, table)
+Compress = Callable[[Callable[["_Table"], bytes], Sequence["_Table"]], Iterable[bytes]]
 
 
-def _axes(encoder: DenseEncoder, nouns: tuple[str, ...]) -> NDArray[np.float32]:
-    """`Codebook.project`."""
-    total = np.zeros((encoder.dim, encoder.dim))
-    for start in range(0, len(nouns), _PHRASES):
-        directions = encoder.direction(nouns[start : start + _PHRASES]).float().cpu().numpy().astype(float)
-        length = np.linalg.norm(directions, axis=1, keepdims=True)
-        total += directions.T @ np.divide(directions, length, out=directions.copy(), where=length > 0)
-    trace = np.trace(total)
-    if not (np.isfinite(trace) and trace > 0):
-        raise EncoderError(encoder.spec, "gives common nouns no directions, so that no codes can be made")
-    shared = (1 - ANY_DIRECTION) / trace * total + ANY_DIRECTION / encoder.dim * np.eye(encoder.dim)
-    values, vectors = np.linalg.eigh(shared)
-    axes: NDArray[np.float32] = (vectors / np.sqrt(values)).T[::-1].astype(np.float32)
-    return axes
-
-
-def encode_codes(codebook: Codebook, features: NDArray[np.float32], side: int) -> bytes:
-    """Code of an image, for maps of side x side: as exact as `BUDGET` bytes allow.
+class Coder:
+    """Makes codes of one encoder's features.
 
     Args:
-        codebook: of the encoder that made the features.
-        features: of the patches, float32 [dim, rows, columns].
+        codebook: of the encoder.
         side: of the maps.
-
-    Raises:
-        UsageError: `features` are not of the codebook's dim, or not numbers below 1e30.
+        device: where the features lie.
     """
-    dim = codebook.project.shape[1]
-    if features.ndim != 3 or len(features) != dim:
-        raise UsageError(f"features must be [{dim}, rows, columns], got {list(features.shape)}")
-    if not np.abs(features).max() < _TOO_LARGE:
-        raise UsageError("features must be finite, and below 1e30: the encoder gives numbers out of range")
-    basis = cosines(side, frequencies(side))
-    planes = (basis @ resize_plane(features, side) @ basis.T).reshape(dim, -1)
-    matrix = (codebook.spread @ planes).T.astype(float)
-    return _Fitter(matrix, side).code()
+
+    def __init__(self, codebook: Codebook, side: int, device: str) -> None:
+        self._side = side
+        self._spread = torch.from_numpy(codebook.spread).to(device)
+
+    @torch.inference_mode()
+    def codes(self, features: Tensor, compress: Compress = map) -> list[bytes]:
+        """Codes of images: each about as exact as `BUDGET` bytes allow.
+
+        Args:
+            features: of the patches, float32 [B, dim, rows, columns].
+            compress: works like `map`. zstd does without Python's lock, so that threads gain.
+
+        Raises:
+            UsageError: `features` are not of the codebook's dim, or not numbers below 1e30.
+        """
+        dim = len(self._spread)
+        if features.ndim != _BATCH or features.shape[1] != dim:
+            raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
+        if not features.abs().amax() < _TOO_LARGE:
+            raise UsageError(
+                "features must be finite, and below 1e30: the encoder gives numbers out of range"
+            )
+        rows, columns = (
+            on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
+        )
+        planes = both_sides(rows, features, columns).flatten(2)
+        fitter = _Fitter((self._spread @ planes).mT, self._side)
+        exponents = fitter.search()
+        codes = [b""] * len(features)
+        places = list(range(len(features)))
+        while places:
+            made = compress(_Table.code, fitter.tables(places, exponents))
+            for place, code in zip(places, made, strict=True):
+                codes[place] = code
+            places = [place for place in places if len(codes[place]) > BUDGET and exponents[place] > 0]
+            for place in places:
+                exponents[place] = max(0, exponents[place] - COARSER)
+        return codes
 
 
 def frequencies(side: int) -> int:
@@ -112,47 +117,213 @@ def frequencies(side: int) -> int:
     return min(side, max(10, math.ceil(side * 5 / 8)), MOST_FREQUENCIES)
 
 
-class _Fitter:
-    """Fits codes to the matrix [F^2, K] of an image: first row the mean, the others close to U B.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """What `seal` takes."""
 
-    The columns of U are the left singular vectors. B is the best for U as it was rounded, so that the errors
-    of U cost nothing but what they lose of the space.
-    """
-
-    def __init__(self, matrix: Matrix, side: int) -> None:
-        self._side = side
-        self._size = float(np.linalg.norm(matrix)) or 1.0
-        self._mean = matrix[0].copy()
-        rest = matrix.copy()
-        rest[0] = 0
-        energy, vectors = np.linalg.eigh(rest @ rest.T)
-        self._rest = rest.astype(np.float32)
-        self._singular = np.sqrt(np.maximum(energy[::-1], 0))
-        self._left = vectors[:, ::-1].T
+    side: int
+    frequencies: int
+    width: int
+    step: np.float32
+    scales: NDArray[np.float16]
+    wide: NDArray[np.int8]
+    pairs: NDArray[np.int8]
 
     def code(self) -> bytes:
-        """The code with the finest step that `BUDGET` allows."""
-        fits, low, high = self._code(0), 1, _FINEST
-        while low < high:
-            middle = (low + high) // 2
-            code = self._code(middle)
-            if len(code) <= BUDGET:
-                fits, low = code, middle + 1
-            else:
-                high = middle
-        return fits
+        return seal(
+            side=self.side,
+            frequencies=self.frequencies,
+            width=self.width,
+            step=self.step,
+            scales=self.scales,
+            wide=self.wide,
+            pairs=self.pairs,
+        )
 
-    def _code(self, exponent: int) -> bytes:
-        """The code whose step is 2^(-exponent / 16) of the size of the matrix."""
-        step = np.float32(max(self._size * 2 ** (-exponent / _STEPS_AN_OCTAVE), _SMALLEST))
-        rank = int(np.count_nonzero(self._singular > LEAST_RANK * step))
-        left = self._left[:rank]
-        fineness = np.minimum(FINENESS * self._singular[:rank] / step, LARGEST / np.abs(left).max(1))
-        u = np.rint(left * fineness[:, None])
-        b = np.vstack([self._mean, np.linalg.solve(u @ u.T, u.astype(np.float32) @ self._rest)])
-        scales = np.concatenate([[1.0], 1 / fineness])
-        scales = np.maximum(scales, np.abs(b).max(1) / (LARGEST * step)).astype(np.float16)
-        numbers = b / (scales * step)[:, None]
-        rounded = np.copysign(np.floor(np.abs(numbers) + (1 - ROUND_UP)), numbers)
-        b8 = np.clip(rounded, -LARGEST, LARGEST).astype(np.int8)
-        return pack(self._side, step, scales, u.astype(np.int8), b8)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Packed:
+    """Tables of a batch, cut into blocks that lie as in a code.
+
+    Attributes:
+        blocks: int8 [B, n, 32].
+        pairs: int8 [B, m, 32], each two blocks of four bits a number. Those of an image start with its
+            block 0 or 1, so that the first of four bits is the first of a pair.
+        wide: int64 [B], how many blocks have a byte a number.
+        end: int64 [B], how many are kept.
+    """
+
+    blocks: Tensor
+    pairs: Tensor
+    wide: Tensor
+    end: Tensor
+
+
+class _Fitter:
+    """Fits codes to the matrices [B, F^2, K] of images: first row the mean, the others close to U B.
+
+    The columns of U are the left singular vectors. B is the best for U as it was rounded, so that the errors
+    of U cost nothing but what they lose of the space. Everything is in units of the size of the matrix.
+    """
+
+    def __init__(self, matrix: Tensor, side: int) -> None:
+        self._side = side
+        largest = matrix.abs().amax((1, 2), keepdim=True)
+        unit = matrix / torch.where(largest > 0, largest, 1)
+        norm = torch.linalg.matrix_norm(unit, keepdim=True)
+        norm = torch.where(norm > 0, norm, 1)
+        self._size = (norm.double() * torch.where(largest > 0, largest, 1).double())[:, 0, 0]
+        unit = unit / norm
+        self._mean = unit[:, :1].clone()
+        unit[:, 0] = 0
+        self._rest = unit
+        energy, vectors = torch.linalg.eigh(unit @ unit.mT)
+        self._singular = energy.flip(1).clamp(min=0).sqrt()
+        self._left = vectors.flip(2).mT.contiguous()
+        self._right = self._left @ unit
+        self._largest = self._left.abs().amax(2)
+
+    def search(self) -> list[int]:
+        """The exponent of the finest step with which the code of each image is foretold to fit `BUDGET`."""
+        low = torch.ones_like(self._size, dtype=torch.int64)
+        high = low * 2**_ROUNDS
+        for _ in range(_ROUNDS):
+            middle = (low + high) // 2
+            step, rank = self._step(middle)
+            most = int(rank.amax())
+            u, _ = self._rounded(step, rank, most)
+            b = _away_from_zero(torch.cat((self._mean, self._right[:, :most]), 1) / step[:, None, None])
+            fits = _foretold(self._packed(u, b, rank), rank) <= BUDGET
+            low, high = torch.where(fits, middle + 1, low), torch.where(fits, high, middle)
+        found: list[int] = (low - 1).tolist()
+        return found
+
+    def tables(self, places: Sequence[int], exponents: Sequence[int]) -> list[_Table]:
+        """Tables of the images at `places`, with the steps of their `exponents`."""
+        chosen = torch.tensor(places, device=self._size.device)
+        fitter = self if len(places) == len(self._size) else self._only(chosen)
+        exponent = torch.tensor([exponents[place] for place in places], device=chosen.device)
+        return fitter._tables(exponent)
+
+    def _only(self, chosen: Tensor) -> _Fitter:
+        """Itself, of some of the images."""
+        fitter = object.__new__(_Fitter)
+        for name, value in vars(self).items():
+            setattr(fitter, name, value[chosen] if isinstance(value, Tensor) else value)
+        return fitter
+
+    def _tables(self, exponent: Tensor) -> list[_Table]:
+        step, rank = self._step(exponent)
+        most = int(rank.amax())
+        u, fineness = self._rounded(step, rank, most)
+        rows = u / fineness[:, :, None]
+        kept = torch.arange(most, device=rank.device) < rank[:, None]
+        products = rows @ rows.mT + torch.where(kept, _RIDGE, 1).diag_embed()
+        fitted = torch.cholesky_solve(rows @ self._rest, torch.linalg.cholesky(products))
+        b = torch.cat((self._mean, fitted / fineness[:, :, None]), 1)
+        scales = torch.cat((torch.ones_like(step)[:, None], 1 / fineness), 1)
+        scales = torch.maximum(scales, b.abs().amax(2) / (LARGEST * step[:, None])).half()
+        numbers = b / (scales.float() * step[:, None])[:, :, None]
+        packed = self._packed(u, _away_from_zero(numbers), rank)
+        steps = (step.double() * self._size).float()
+        return self._on_host(packed, rank, scales, steps)
+
+    def _on_host(self, packed: _Packed, rank: Tensor, scales: Tensor, steps: Tensor) -> list[_Table]:
+        counts = torch.stack((rank, packed.wide, packed.end), 1)
+        fetched = fetch(packed.blocks, packed.pairs, scales, steps, counts)
+        kept, width = frequencies(self._side), self._rest.shape[2]
+        tables = []
+        for blocks, pairs, rows, step, (ranks, wide, end) in zip(*fetched, strict=True):
+            halves = pairs[wide // 2 : wide // 2 + (end - wide) // 2]
+            tables.append(_Table(self._side, kept, width, step, rows[: 1 + ranks], blocks[:wide], halves))
+        return tables
+
+    def _step(self, exponent: Tensor) -> tuple[Tensor, Tensor]:
+        """Step 2^(-exponent / 16), and how many singular values are worth keeping with it: [B] each."""
+        step = torch.exp2(-exponent.double() / _STEPS_AN_OCTAVE)
+        step = torch.maximum(step, _SMALLEST / self._size).float()
+        return step, (self._singular > LEAST_RANK * step[:, None]).sum(1)
+
+    def _rounded(self, step: Tensor, rank: Tensor, most: int) -> tuple[Tensor, Tensor]:
+        """U in whole numbers, float32 [B, most, F^2], and what they are multiples of, [B, most].
+
+        Rows from the rank of an image on are 0.
+        """
+        singular, largest = self._singular[:, :most], self._largest[:, :most]
+        fineness = torch.minimum(FINENESS * singular / step[:, None], LARGEST / largest)
+        kept = torch.arange(most, device=rank.device) < rank[:, None]
+        fineness = torch.where(kept, fineness, 1)
+        u = (self._left[:, :most] * fineness[:, :, None]).round_() * kept[:, :, None]
+        return u, fineness
+
+    def _packed(self, u: Tensor, b: Tensor, rank: Tensor) -> _Packed:
+        count, most, area = u.shape
+        width = b.shape[2]
+        table = torch.zeros(count, 1 + most, padded(area) + padded(width), dtype=torch.int8, device=u.device)
+        table[:, 1:, :area] = u
+        table[:, 0, padded(area) : padded(area) + width] = b[:, 0]
+        kept = torch.arange(most, device=rank.device) < rank[:, None]
+        table[:, 1:, padded(area) : padded(area) + width] = b[:, 1:] * kept[:, :, None]
+        orders = on_device(_orders, u.device, area, width)
+        # Behind its last, an image takes block 0 again and again: the mean has no U, so that it is all zeros.
+        order = orders[rank, : (1 + most) * table.shape[2] // BLOCK]
+        blocks = table.reshape(count, -1, BLOCK).gather(1, order[:, :, None].expand(-1, -1, BLOCK))
+        largest = blocks.abs().amax(2)
+        behind = torch.arange(1, blocks.shape[1] + 1, device=u.device)
+        wide, end = ((behind * (largest > bound)).amax(1) for bound in (NARROW, 0))
+        wide = wide + (end - wide) % 2
+        aligned = (wide % 2)[:, None] + torch.arange((blocks.shape[1] - 1) // 2 * 2, device=u.device)
+        halves = blocks.gather(1, aligned[:, :, None].expand(-1, -1, BLOCK))
+        low, high = halves[:, 0::2], halves[:, 1::2]
+        return _Packed(blocks, low & 15 | high << 4, wide, end)
+
+
+def _away_from_zero(numbers: Tensor) -> Tensor:
+    rounded = torch.copysign((numbers.abs() + (1 - ROUND_UP)).floor_(), numbers)
+    return rounded.clamp_(-LARGEST, LARGEST)
+
+
+def _foretold(packed: _Packed, rank: Tensor) -> Tensor:
+    """Bytes that codes will have: float32 [B]."""
+    first = packed.wide // 2
+    wide = _huffman_bytes(packed.blocks, torch.zeros_like(first), packed.wide)
+    pairs = _huffman_bytes(packed.pairs, first, first + (packed.end - packed.wide) // 2)
+    return FIXED_BYTES + 2 * (1 + rank) + wide + pairs
+
+
+def _huffman_bytes(blocks: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """About how many bytes a Huffman code takes for the bytes of some blocks of each image: float32 [B].
+
+    It is their entropy, but that a symbol takes a bit at least: for one that is more than half of them, that
+    is what it takes, and the others have a bit more than they would without it.
+    """
+    place = torch.arange(blocks.shape[1], device=blocks.device)
+    inside = (place >= start[:, None]) & (place < end[:, None])
+    counted = inside[:, :, None].expand(blocks.shape).flatten(1).int()
+    symbols = blocks.flatten(1).long() + 128
+    counts = torch.zeros(len(blocks), 256, dtype=torch.int32, device=blocks.device)
+    counts = counts.scatter_add_(1, symbols, counted).float()
+    bits = torch.zeros(len(blocks), device=blocks.device)
+    for _ in range(2):
+        total, (top, symbol) = counts.sum(1), counts.max(1)
+        dominates = (2 * top > total) & (top < total)
+        bits += total * dominates
+        counts = counts.scatter(1, symbol[:, None], torch.where(dominates, 0, top)[:, None])
+    total = counts.sum(1, keepdim=True)
+    return (bits + (counts * (total.clamp(min=1) / counts.clamp(min=1)).log2()).sum(1)) / 8
+
+
+def _frequency_matrix(n: int, side: int) -> NDArray[np.float32]:
+    """From n cells to the frequencies that are kept of `side` cells: [F, n]."""
+    matrix: NDArray[np.float32] = cosines(side, frequencies(side)) @ resize_matrix(n, side)
+    return matrix
+
+
+def _orders(area: int, width: int) -> NDArray[np.int64]:
+    """For each rank, the order of the blocks of its table, filled up with block 0: [1 + area, n]."""
+    columns = padded(area), padded(width)
+    orders = np.zeros((1 + area, (1 + area) * sum(columns) // BLOCK), np.int64)
+    for rank in range(1 + area):
+        order = block_order(1 + rank, *columns)
+        orders[rank, : len(order)] = order
+    return orders

@@ -26,7 +26,6 @@ from ..catalogue.types import Box, Exemplar, ImageKey, Interest, InterestVectors
 from .encoders import DenseEncoder
 from .images import LoadedImage, decode_image, load_image, to_square
 from .reading import read_content
-from .textures import Features
 
 SAMPLE_IMAGES = 64
 """Images that stand for the corpus."""
@@ -41,6 +40,9 @@ INDISTINCT = 1e-3
 
 Feature = NDArray[np.float32]
 """float32 [dim]."""
+
+Features = NDArray[np.float32]
+"""Of the patches of an image: float32 [dim, rows, columns]."""
 
 
 def exemplar_vectors(

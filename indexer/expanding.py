@@ -23,7 +23,8 @@ from ..catalogue.quantise import LEVELS, dequantise, quantise
 from ..catalogue.store import TextureStore, single
 from ..catalogue.types import ImageKey, Interest, Planes, Skipped, TextureRecord
 from .encoders import DenseEncoder, load_encoder
-from .indexing import Progress, adopt_encoder, encode_again, ensure_vectors
+from .indexing import adopt_encoder, encode_again, ensure_vectors
+from .passes import Progress
 from .relating import measure_maps
 from .threads import bounded_map, thread_pool
 

@@ -183,6 +183,14 @@ def to_square(image: Image, side: int) -> NDArray[np.uint8]:
     return np.array(image.resize((side, side), Resampling.BICUBIC, reducing_gap=3.0))
 
 
+def is_srgb(profile: bytes) -> bool:
+    """Whether an ICC profile of an RGB picture says that it is sRGB."""
+    try:
+        return _transform(profile, "RGB") is None
+    except (ImageCms.PyCMSError, OSError):  # damaged, or made for another kind of picture
+        return False
+
+
 def _identify(content: bytes) -> str:
     """Name of the format, from the first bytes; a key of `_OPENERS`, or ``HEIC``."""
     head = content[:_PROBE]

@@ -1,32 +1,61 @@
-"""From the pixels of one image to its texture record."""
+"""From the pixels of images to their texture records, in batches, where the encoder runs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL.Image import Image
+from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from ..catalogue.channels import ChannelSchema, Kind
 from ..catalogue.codes import Codebook
-from ..catalogue.grid import resize_plane
-from ..catalogue.quantise import quantise
-from ..catalogue.types import ImageKey, InterestVectors, Planes, TextureRecord
-from .codes import encode_codes
+from ..catalogue.errors import UsageError
+from ..catalogue.quantise import LEVELS
+from ..catalogue.types import ImageKey, InterestMaps, InterestVectors, Planes, TextureRecord
+from .channels import base_channels
+from .codes import Coder, Compress
+from .encoders import DenseEncoder
 from .images import WORKING_SIZE, to_square
+from .lacking import Lacking
+from .matrices import fetch, resize
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
+_Out = TypeVar("_Out")
 
-    from .encoders import DenseEncoder
+AT_ONCE = {"cpu": 4, "cuda": 32}
+"""Images whose channels are made together: more gain nothing, and take memory, or leave a processor's
+cache."""
 
-Features = NDArray[np.float32]
-"""Patch features of one image: float32 [dim, rows, columns]."""
+
+MOST_AT_ONCE = 128
+"""Images of a batch on a GPU, at most."""
+
+PROBE_IMAGES = 8
+
+_BATCHES_AT_ONCE = 6
+"""Batches that are on a GPU at once: two that are encoded, the others before or behind."""
+
+_BYTES_BESIDE = 8 << 20
+"""What an image takes on a GPU beside its encoding: pixels, features, and what its code is made from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafts:
+    """What a batch of images is to get, quantised, by the place of an image in the batch."""
+
+    bases: Mapping[int, Planes]
+    maps: Mapping[int, InterestMaps]
 
 
 class TextureMaker:
     """Makes texture records of the channels in `schema` with one encoder.
+
+    A batch that does not fit the memory of a GPU is made in halves, and so are those that follow.
 
     Args:
         encoder: gives the patch features.
@@ -44,51 +73,182 @@ class TextureMaker:
     ) -> None:
         self.encoder = encoder
         self.vectors = dict(vectors)
-        self.codebook = codebook
+        self.device = torch.device(encoder.device)
         self._stored = schema.stored
-        self._labels = np.array([channel.kind is Kind.LABEL for channel in self._stored])
+        labels = [channel.kind is Kind.LABEL for channel in self._stored]
+        self._labels = torch.tensor(labels, device=self.device)
+        self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
+        self._at_once = {"encode": 2**30, "code": 2**30, "base": AT_ONCE[self.device.type]}
 
-    def encode(self, squares: Sequence[NDArray[np.uint8]]) -> list[Features]:
-        """Patch features of images given as uint8 [side, side, 3], side = the encoder's `input_size`."""
-        from .encoders.tensors import encode_squares
-
-        return encode_squares(self.encoder, squares)
+    def wait(self) -> None:
+        """Wait for what this thread has begun on a GPU: then other threads can use it."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
 
     def squares(self, image: Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """The image squashed to the size that the channels take, and to the size that the encoder takes."""
+        """The image squashed to the size that the channels take, and to the size that the encoder takes.
+
+        Both are uint8 [side, side, 3].
+        """
         working = to_square(image, WORKING_SIZE)
         side = self.encoder.input_size
         return working, working if side == WORKING_SIZE else to_square(image, side)
 
-    def base(self, square: NDArray[np.uint8], features: Features) -> Planes:
-        """Base texture of an image: all stored channels, quantised."""
-        # Imported here: it brings scikit-image along, which a look-up of what is stored does not wait for.
-        from .channels import ChannelInputs, base_channels
+    def batch(self, squares: Sequence[NDArray[np.uint8]]) -> Tensor:
+        """Squares of one size as the encoder takes them: uint8 [B, 3, side, side], on its device."""
+        return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).to(self.device)
 
-        planes = base_channels(ChannelInputs(square, features), self._stored)
-        return quantise(planes, self._labels)
+    @torch.inference_mode()
+    def encode(self, squares: Tensor) -> Tensor:
+        """Patch features float32 [B, dim, rows, columns] of images uint8 [B, 3, input_size, input_size]."""
+        parts = self._in_parts(
+            "encode", len(squares), lambda part: self.encoder.patches(squares[part]).float()
+        )
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def map(self, direction: NDArray[np.float32], features: Features) -> NDArray[np.float32]:
-        """Map of a direction over the patches: float32 [map_size, map_size], on the encoder's own scale."""
-        dim, rows, columns = features.shape
-        similarity = (direction @ features.reshape(dim, -1)).reshape(rows, columns)
-        return resize_plane(similarity, self.encoder.map_size)
+    @torch.inference_mode()
+    def draft(self, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]) -> Drafts:
+        """Base textures and maps of a batch.
+
+        Args:
+            working: uint8 [B, 3, 512, 512]; None if no image lacks its base.
+            features: of the same images.
+            lacking: what each of them is to get.
+        """
+        interests = sorted(frozenset().union(*(each.interests for each in lacking)))
+        maps = self._maps(interests, features) if interests else None
+        based = [place for place, each in enumerate(lacking) if each.base]
+        bases: dict[int, Planes] = {}
+        if based and working is not None:
+            chosen = slice(None) if len(based) == len(lacking) else torch.tensor(based, device=self.device)
+            bases = dict(zip(based, self._bases(working[chosen], features[chosen]), strict=True))
+        held = (
+            {}
+            if maps is None
+            else {
+                place: InterestMaps(tuple(interests), planes).only(each.interests)
+                for place, (planes, each) in enumerate(zip(maps, lacking, strict=True))
+                if each.interests
+            }
+        )
+        return Drafts(bases, held)
+
+    def codes(
+        self, features: Tensor, lacking: Sequence[Lacking], compress: Compress = map
+    ) -> dict[int, bytes]:
+        """Codes of those of a batch that lack one, by their place; none without a codebook."""
+        coder = self._coder
+        places = [place for place, each in enumerate(lacking) if each.code]
+        if coder is None or not places:
+            return {}
+        chosen = (
+            features if len(places) == len(features) else features[torch.tensor(places, device=self.device)]
+        )
+        parts = self._in_parts("code", len(chosen), lambda part: coder.codes(chosen[part], compress))
+        return dict(zip(places, (code for part in parts for code in part), strict=True))
+
+    def map(self, direction: NDArray[np.float32], features: Tensor) -> NDArray[np.float32]:
+        """Map of a direction over the patches [dim, rows, columns] of an image, on the encoder's own scale.
+
+        Returns:
+            float32 [map_size, map_size].
+        """
+        directions = torch.from_numpy(direction[None]).to(self.device)
+        made: NDArray[np.float32] = self._similarity(directions, features[None])[0, 0].cpu().numpy()
+        return made
 
     def record(
-        self,
-        key: ImageKey,
-        square: NDArray[np.uint8] | None,
-        features: Features,
-        interests: Collection[int],
-        with_code: bool = True,
+        self, key: ImageKey, working: Tensor | None, features: Tensor, lacking: Lacking
     ) -> TextureRecord:
-        """Record of an image: its maps for `interests`, its base texture where a `square` is given, its code.
+        """Record of one image, given as batches of one."""
+        drafts = self.draft(working, features, [lacking])
+        code = self.codes(features, [lacking]).get(0)
+        return TextureRecord(key, drafts.bases.get(0), drafts.maps.get(0, {}), code)
 
-        There is none `with_code` off, or without a codebook.
-        """
-        base = None if square is None else self.base(square, features)
-        maps = {i: quantise(self.map(self.vectors[i].direction, features)[None]) for i in interests}
-        code: bytes | None = None
-        if with_code and self.codebook is not None:
-            code = encode_codes(self.codebook, features, self.encoder.map_size)
-        return TextureRecord(key, base, maps, code)
+    def _maps(self, interests: Sequence[int], features: Tensor) -> list[Planes]:
+        directions = np.stack([self.vectors[interest].direction for interest in interests])
+        return quantised(self._similarity(torch.from_numpy(directions).to(self.device), features))
+
+    @torch.inference_mode()
+    def _similarity(self, directions: Tensor, features: Tensor) -> Tensor:
+        """Maps [B, N, map_size, map_size] of directions [N, dim]: one product for all."""
+        products = directions @ features.flatten(2)
+        planes = products.reshape(len(features), -1, *features.shape[2:])
+        return resize(planes, self.encoder.map_size)
+
+    def _bases(self, working: Tensor, features: Tensor) -> list[Planes]:
+        """Base textures: all stored channels, quantised."""
+        if not features.isfinite().all():
+            raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
+        parts = self._in_parts(
+            "base",
+            len(working),
+            lambda part: quantised(base_channels(working[part], features[part], self._stored), self._labels),
+        )
+        return [planes for part in parts for planes in part]
+
+    def _in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
+        """`make` of each part of `count` images; a part that memory is too small for is halved."""
+        made: list[_Out] = []
+        start = 0
+        while start < count:
+            size = min(self._at_once[what], count - start)
+            try:
+                made.append(make(slice(start, start + size)))
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise
+                self._at_once[what] = size // 2
+                torch.cuda.empty_cache()
+            else:
+                start += size
+        return made
+
+
+@torch.inference_mode()
+def quantised(planes: Tensor, labels: Tensor | None = None) -> list[Planes]:
+    """Quantise planes [B, C, H, W], as `catalogue.quantise.quantise` does each image's, and fetch them.
+
+    Raises:
+        UsageError: a value is not finite.
+    """
+    low, high = planes.amin((2, 3)), planes.amax((2, 3))
+    if labels is not None:
+        low, high = torch.where(labels, 0, low), torch.where(labels, LEVELS, high)
+    span = high.double() - low
+    scale = torch.where(span > 0, LEVELS / span, 0)
+    values = ((planes - low.double()[:, :, None, None]) * scale[:, :, None, None]).round_().clamp_(0, LEVELS)
+    fetched = fetch(values.byte(), low, high)
+    if not (np.isfinite(fetched[1]).all() and np.isfinite(fetched[2]).all()):
+        raise UsageError("planes must be finite; a plane holds NaN or infinity")
+    return [Planes(*each) for each in zip(*fetched, strict=True)]
+
+
+def one_thread() -> None:
+    """Let this thread compute alone, whatever others do: torch would spread each step over all cores."""
+    torch.get_num_threads()  # sets a default, once for each thread, which would come after the limit
+    threadpool_limits(1, user_api="openmp")
+
+
+def own_stream(device: torch.device) -> None:
+    """Let what this thread does on a GPU run beside what others do there."""
+    stream: Any = torch.cuda.Stream  # whose constructor has no types
+    torch.cuda.set_stream(stream(device))
+
+
+def room_for(maker: TextureMaker) -> int:
+    """How many images a batch on a GPU has: the largest power of two, to `MOST_AT_ONCE`, that memory holds.
+
+    What one image takes is measured.
+    """
+    device, side = maker.device, maker.encoder.input_size
+    squares = torch.zeros(PROBE_IMAGES, 3, side, side, dtype=torch.uint8, device=device)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    maker.encode(squares)
+    torch.cuda.synchronize(device)
+    each = (torch.cuda.max_memory_allocated(device) - before) / PROBE_IMAGES + _BYTES_BESIDE
+    free, _ = torch.cuda.mem_get_info(device)
+    room = max(1, int(free / (_BATCHES_AT_ONCE * each)))
+    return min(MOST_AT_ONCE, 1 << (room.bit_length() - 1))

@@ -24,7 +24,7 @@ from ..catalogue.types import Interest
 from ..catalogue.weights import Use
 from .encoders import DenseEncoder, load_encoder
 from .expanding import Pace, expand_interest
-from .indexing import Progress
+from .passes import Progress
 
 BATCH = 32
 """Images that are filled between two pauses."""

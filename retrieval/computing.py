@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,14 @@ from ..catalogue.types import ImageKey, InterestVectors, TextureRecord
 from ..indexer.encoders import DenseEncoder, load_encoder
 from ..indexer.images import LoadedImage
 from ..indexer.indexing import adopt_encoder, ensure_vectors
-from ..indexer.textures import Features, TextureMaker
+from ..indexer.lacking import Lacking
 from .caching import keep
 from .sources import Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..indexer.textures import TextureMaker
 
 CACHED_IMAGES = 4
 """Images whose patch features are kept: about 5 MB each with the builtin encoder."""
@@ -35,7 +41,7 @@ class Computer:
         self._given = encoder
         self._loaded: DenseEncoder | None = None
         self._lock = threading.RLock()
-        self._features: OrderedDict[ImageKey, Features] = OrderedDict()
+        self._features: OrderedDict[ImageKey, Tensor] = OrderedDict()
         self._directions: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._revision = catalogue.revision
 
@@ -75,9 +81,10 @@ class Computer:
         features = self._features_of(source, loaded)
         codebook = catalogue.codebook() if catalogue.writable and catalogue.settings.codebook else None
         maker = self._maker(ensure_vectors(catalogue, self.encoder, interests), codebook)
-        working = maker.squares(loaded.image)[0] if base else None
+        working = maker.batch(maker.squares(loaded.image)[:1]) if base else None
         with_code = codebook is not None and not catalogue.store.has_code(source.key)
-        record = maker.record(source.key, working, features, interests, with_code)
+        lacking = Lacking(base, frozenset(interests), with_code)
+        record = maker.record(source.key, working, features, lacking)
         if catalogue.writable:
             catalogue.store.write([record])
             rows = [] if source.file is None else [source.file]
@@ -86,7 +93,7 @@ class Computer:
 
     def map(self, source: Source, phrase: str) -> NDArray[np.float32]:
         """Raw map of any phrase in an image: float32 [n, n], on the grid and the scale of the encoder."""
-        return self._maker({}).map(self.direction(phrase), self._features_of(source))
+        return self._maker({}).map(self.direction(phrase), self._features_of(source)[0])
 
     def direction(self, phrase: str) -> NDArray[np.float32]:
         """Direction of any phrase, or of the interest of this name if exemplars show it: float32 [dim]."""
@@ -110,13 +117,16 @@ class Computer:
         return ensure_vectors(self._catalogue, self.encoder, [interest.id])[interest.id].direction
 
     def _maker(self, vectors: dict[int, InterestVectors], codebook: Codebook | None = None) -> TextureMaker:
+        from ..indexer.textures import TextureMaker  # which imports torch
+
         return TextureMaker(self.encoder, self._catalogue.schema, vectors, codebook)
 
-    def _features_of(self, source: Source, loaded: LoadedImage | None = None) -> Features:
+    def _features_of(self, source: Source, loaded: LoadedImage | None = None) -> Tensor:
+        """Patch features of an image, as a batch of one."""
         with self._lock:
             if source.key not in self._features:
                 maker = self._maker({})
                 _, square = maker.squares((loaded or source.load()).image)
-                keep(self._features, source.key, maker.encode([square])[0], CACHED_IMAGES)
+                keep(self._features, source.key, maker.encode(maker.batch([square])), CACHED_IMAGES)
             self._features.move_to_end(source.key)
             return self._features[source.key]

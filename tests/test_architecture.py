@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("catalogue", "indexer", "retrieval", "cli")
 NOT_IMPORTED = {
     *("aiohttp", "requests"),  # fsspec imports them for URLs of HTTP
+    "scikit-image",  # the demo uses the photos that come with it
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
 }

@@ -1,14 +1,15 @@
-"""Base channels: the planes that an image's pixels give, without any interest.
+"""Base channels: the planes that the pixels of images give, without any interest.
 
-This is the reference implementation, on NumPy, SciPy and scikit-image.
+All of it is torch, and takes a batch of images, on whatever device they lie. The straightforward version that
+it is tested against works on NumPy, an image at a time: `tests/indexer/numpy_channels`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from ...catalogue.channels import ChannelSchema, Group
 from ...catalogue.errors import UsageError
@@ -20,63 +21,57 @@ from .pixels import Pixels
 from .saliency import Saliency
 from .segments import Clusters, Objects
 
-__all__ = ["ChannelInputs", "base_channels"]
+__all__ = ["base_channels"]
 
-_STACK = 3
+_BATCH = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChannelInputs:
-    """What base channels are made from.
+@torch.inference_mode()
+def base_channels(images: Tensor, features: Tensor | None, schema: ChannelSchema) -> Tensor:
+    """The channels of `schema` that are stored once per image, in its order: float32 [B, C, 32, 32].
 
-    Attributes:
-        rgb: uint8 [512, 512, 3], sRGB, upright, the whole image squashed to a square.
-        features: float32 [dim, gh, gw], finite: the encoder's patch features, by which clusters are
-            merged into objects; None to merge them by colour.
+    Each value lies in its channel's range. Only what the schema asks for is computed, and what several
+    channels share is computed once.
+
+    Args:
+        images: uint8 [B, 3, 512, 512], sRGB, upright, the whole image squashed to a square.
+        features: float32 [B, dim, gh, gw] on the same device, finite: the encoder's patch features, by which
+            clusters are merged into objects; None to merge them by colour.
+        schema: its channels.
 
     Raises:
-        UsageError: an array has another shape or type, or features are not finite.
+        UsageError: a tensor has another shape or type.
     """
-
-    rgb: NDArray[np.uint8]
-    features: NDArray[np.float32] | None = None
-
-    def __post_init__(self) -> None:
-        if self.rgb.shape != (WORKING_SIZE, WORKING_SIZE, 3) or self.rgb.dtype != np.uint8:
-            raise UsageError(
-                f"rgb must be uint8 [{WORKING_SIZE}, {WORKING_SIZE}, 3], "
-                f"got {self.rgb.dtype} {list(self.rgb.shape)}; resize the image first"
-            )
-        features = self.features
-        if features is None:
-            return
-        if features.ndim != _STACK or features.dtype != np.float32 or features.size == 0:
-            raise UsageError(
-                f"features must be float32 [dim, gh, gw], got {features.dtype} {list(features.shape)}"
-            )
-        if not np.isfinite(features).all():
-            raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
-
-
-def base_channels(inputs: ChannelInputs, schema: ChannelSchema) -> NDArray[np.float32]:
-    """The channels of `schema` that are stored once per image, in its order: float32 [C, 32, 32].
-
-    Each value lies in its channel's range. The same input gives the same bytes. Only what the schema
-    asks for is computed, and what several channels share is computed once.
-    """
-    pixels = Pixels(inputs.rgb)
+    _check(images, features)
+    pixels = Pixels(images)
     clusters = Clusters(pixels)
-    makers: dict[Group, object] = {
+    makers: Mapping[Group, object] = {
         Group.APPEARANCE: Appearance(pixels),
         Group.EDGES: Edges(pixels),
         Group.SALIENCY: Saliency(pixels),
         Group.CLUSTERS: clusters,
-        Group.OBJECTS: Objects(pixels, clusters, inputs.features),
+        Group.OBJECTS: Objects(pixels, clusters, features),
     }
     stored = schema.stored.channels
-    planes = np.empty((len(stored), GRID, GRID), np.float32)
-    for plane, channel in zip(planes, stored, strict=True):
+    planes = torch.empty((len(images), len(stored), GRID, GRID), device=images.device)
+    for place, channel in enumerate(stored):
         # Each maker has a property by the name of each of its group's channels. Rounding may leave
         # a value a hair outside its range: white has a lightness of 100.00001.
-        np.clip(getattr(makers[channel.group], channel.name), channel.low, channel.high, out=plane)
+        plane: Tensor = getattr(makers[channel.group], channel.name)
+        torch.clamp(plane, channel.low, channel.high, out=planes[:, place])
     return planes
+
+
+def _check(images: Tensor, features: Tensor | None) -> None:
+    if images.dtype != torch.uint8 or images.shape[1:] != (3, WORKING_SIZE, WORKING_SIZE):
+        raise UsageError(
+            f"images must be uint8 [B, 3, {WORKING_SIZE}, {WORKING_SIZE}], "
+            f"got {images.dtype} {list(images.shape)}; resize them first"
+        )
+    if features is None:
+        return
+    if features.ndim != _BATCH or features.dtype != torch.float32 or len(features) != len(images):
+        raise UsageError(
+            f"features must be float32 [{len(images)}, dim, gh, gw], "
+            f"got {features.dtype} {list(features.shape)}"
+        )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ...catalogue.grid import Plane
+from torch import Tensor
+
 from .pixels import Pixels
 
 
 class Appearance:
-    """Colour of the area-averaged image; each plane float32 [32, 32].
+    """Colour of the area-averaged images; each plane float32 [B, 32, 32].
 
     The average is taken over sRGB values as they are stored (gamma-encoded), as resizing does.
     """
@@ -16,26 +17,26 @@ class Appearance:
         self._pixels = pixels
 
     @property
-    def red(self) -> Plane:
+    def red(self) -> Tensor:
         """Mean R' of the cell's pixels, in [0, 1]."""
-        return self._pixels.cells[..., 0]
+        return self._pixels.cells[:, 0]
 
     @property
-    def green(self) -> Plane:
+    def green(self) -> Tensor:
         """Mean G' of the cell's pixels, in [0, 1]."""
-        return self._pixels.cells[..., 1]
+        return self._pixels.cells[:, 1]
 
     @property
-    def blue(self) -> Plane:
+    def blue(self) -> Tensor:
         """Mean B' of the cell's pixels, in [0, 1]."""
-        return self._pixels.cells[..., 2]
+        return self._pixels.cells[:, 2]
 
     @property
-    def lightness(self) -> Plane:
+    def lightness(self) -> Tensor:
         """CIELAB L* (D65) of the averaged colour, in [0, 100]."""
-        return self._pixels.cells_lab[..., 0]
+        return self._pixels.cells_lab[:, 0]
 
     @property
-    def green_red(self) -> Plane:
+    def green_red(self) -> Tensor:
         """CIELAB a* (D65) of the averaged colour: negative is green, positive is red."""
-        return self._pixels.cells_lab[..., 1]
+        return self._pixels.cells_lab[:, 1]

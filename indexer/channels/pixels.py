@@ -1,12 +1,12 @@
-"""What several channel groups need of one image, each made once, when first asked for."""
+"""What several channel groups need of a batch of images, each made once, when first asked for."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-from skimage.color import rgb2lab
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
@@ -20,52 +20,71 @@ REDUCED = 128
 
 WHITE = 255.0
 
-Image = NDArray[np.float32]
+_RGB_TO_XYZ = (
+    (0.412453, 0.357580, 0.180423),
+    (0.212671, 0.715160, 0.072169),
+    (0.019334, 0.119193, 0.950227),
+)
+"""Linear sRGB to CIE XYZ (ITU-R BT.709 primaries, D65)."""
+
+_D65 = (0.95047, 1.0, 1.08883)
+"""XYZ of the white point D65 for an observer of 2 degrees."""
 
 
 class Pixels:
-    """One image, uint8 sRGB [512, 512, 3], and what follows from its pixels."""
+    """A batch of images, uint8 sRGB [B, 3, 512, 512], and what follows from their pixels."""
 
-    def __init__(self, rgb: NDArray[np.uint8]) -> None:
-        self._bytes = rgb
-
-    @cached_property
-    def rgb(self) -> Image:
-        """[512, 512, 3], whole numbers 0 to 255, in float32."""
-        return self._bytes.astype(np.float32)
+    def __init__(self, images: Tensor) -> None:
+        self._bytes = images
 
     @cached_property
-    def luminance(self) -> Image:
-        """[512, 512] in [0, 1]: Rec. 601 luma."""
-        weights = np.array(LUMA, np.float32) / np.float32(WHITE)
-        # Rounding may put white a hair above 1.
-        luma: Image = np.minimum(self.rgb @ weights, 1)
-        return luma
+    def rgb(self) -> Tensor:
+        """[B, 3, 512, 512], whole numbers 0 to 255, in float32."""
+        return self._bytes.to(torch.float32, memory_format=torch.contiguous_format)
 
     @cached_property
-    def cells(self) -> Image:
-        """[32, 32, 3] in [0, 1]: sRGB values averaged over each cell of 16x16 pixels."""
-        return block_sum(self.rgb, CELL) / np.float32(CELL**2 * WHITE)
+    def luminance(self) -> Tensor:
+        """[B, 512, 512] in [0, 1]: Rec. 601 luma."""
+        red, green, blue = self.rgb.unbind(1)
+        weights = [weight / WHITE for weight in LUMA]
+        luma = (weights[0] * red).add_(green, alpha=weights[1]).add_(blue, alpha=weights[2])
+        return luma.clamp_(max=1)  # rounding may put white a hair above 1
 
     @cached_property
-    def cells_lab(self) -> Image:
-        """[32, 32, 3]: CIELAB (D65, 2 degrees) of `cells`."""
-        lab: Image = rgb2lab(self.cells)
-        return lab
+    def cells(self) -> Tensor:
+        """[B, 3, 32, 32] in [0, 1]: sRGB values averaged over each cell of 16x16 pixels."""
+        return block_mean(self.rgb, CELL) / WHITE
 
     @cached_property
-    def reduced(self) -> Image:
-        """[128, 128, 3] in [0, 1]: sRGB values averaged over blocks of 4x4 pixels."""
-        block = WORKING_SIZE // REDUCED
-        return block_sum(self.rgb, block) / np.float32(block**2 * WHITE)
+    def cells_lab(self) -> Tensor:
+        """[B, 3, 32, 32]: CIELAB (D65, 2 degrees) of `cells`."""
+        return rgb_to_lab(self.cells)
+
+    @cached_property
+    def reduced(self) -> Tensor:
+        """[B, 3, 128, 128] in [0, 1]: sRGB values averaged over blocks of 4x4 pixels."""
+        return block_mean(self.rgb, WORKING_SIZE // REDUCED) / WHITE
 
 
-def block_sum(values: NDArray[np.float32], block: int) -> NDArray[np.float32]:
-    """Sum [H, W, ...] over blocks of `block` x `block`: [H / block, W / block, ...].
+def block_mean(values: Tensor, block: int) -> Tensor:
+    """Mean [B, C, H, W] over blocks of `block` x `block`, a power of 2: [B, C, H / block, W / block].
 
     Exact, in whatever order it is done, for whole numbers whose sums stay below 2^24.
     """
-    height, width, *rest = values.shape
-    rows = values.reshape(height // block, block, width, *rest).sum(axis=1)
-    sums: NDArray[np.float32] = rows.reshape(height // block, width // block, block, *rest).sum(axis=2)
-    return sums
+    return F.avg_pool2d(values, block)
+
+
+def rgb_to_lab(rgb: Tensor) -> Tensor:
+    """CIELAB (D65, 2 degrees) of sRGB values in [0, 1]: [B, 3, H, W] of either."""
+    linear = torch.where(rgb > 0.04045, ((rgb + 0.055) / 1.055) ** 2.4, rgb / 12.92)
+    red, green, blue = linear.unbind(1)
+    x, y, z = (
+        _lightness((a * red + b * green + c * blue) / white)
+        for (a, b, c), white in zip(_RGB_TO_XYZ, _D65, strict=True)
+    )
+    return torch.stack((116 * y - 16, 500 * (x - y), 200 * (y - z)), dim=1)
+
+
+def _lightness(part: Tensor) -> Tensor:
+    """CIE's f of X, Y or Z as a part of white's."""
+    return torch.where(part > 0.008856, part.clamp(min=0.008856) ** (1 / 3), 7.787 * part + 16 / 116)

@@ -14,15 +14,18 @@ proto-objects", Neural Networks 19(9), 2006. Where this differs from the papers:
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.ndimage import correlate1d, gaussian_filter1d
+from torch import Tensor
+from torch.nn import functional as F
 
-from ...catalogue.grid import Plane, resize_plane
 from ...catalogue.types import GRID
-from .pixels import WHITE, Image, Pixels
+from ..matrices import both_sides, on_device, resize
+from .pixels import WHITE, Pixels
 
 CENTRES = (2, 3, 4)
 """Levels of the pyramid that serve as centres; level k has a side of 512 / 2^k."""
@@ -52,7 +55,7 @@ _LEVELS = range(CENTRES[0], CENTRES[-1] + SURROUNDS[-1] + 1)
 
 
 class Saliency:
-    """Conspicuity by feature, each float32 [32, 32] in [0, 1].
+    """Conspicuity by feature, each float32 [B, 32, 32] in [0, 1].
 
     A conspicuity map is the mean of N(|centre - surround|) over centres at levels 2, 3, 4 and surrounds
     3 and 4 levels above, normalised by N once more (`normalise`). Higher is more conspicuous.
@@ -62,35 +65,35 @@ class Saliency:
         self._pixels = pixels
 
     @property
-    def saliency_intensity(self) -> Plane:
+    def saliency_intensity(self) -> Tensor:
         """Conspicuity of intensity, ``(R' + G' + B') / 3``."""
-        return normalise(_conspicuity(self._intensity)[0])
+        return normalise(_conspicuity(self._intensity)[:, 0])
 
     @property
-    def saliency_color(self) -> Plane:
+    def saliency_color(self) -> Tensor:
         """Conspicuity of hue: the mean of that of red-green and of blue-yellow.
 
         Red-green is ``(r - g) / max(r, g, b)``, blue-yellow ``(b - min(r, g)) / max(r, g, b)``; both
         are 0 where the maximum is below 0.1.
         """
-        red, green, blue = np.moveaxis(self._pixels.reduced, -1, 0)
-        largest = self._pixels.reduced.max(axis=-1)
-        scale = np.where(largest < DARK, 0, 1 / np.maximum(largest, DARK))
-        opponents = np.stack(((red - green) * scale, (blue - np.minimum(red, green)) * scale))
-        return normalise(_conspicuity(_pyramid(opponents)).mean(axis=0))
+        red, green, blue = self._pixels.reduced.unbind(1)
+        largest = self._pixels.reduced.amax(1)
+        scale = torch.where(largest < DARK, 0, 1 / largest.clamp(min=DARK))
+        opponents = torch.stack(((red - green) * scale, (blue - torch.minimum(red, green)) * scale), dim=1)
+        return normalise(_conspicuity(_pyramid(opponents)).mean(1))
 
     @property
-    def saliency_orientation(self) -> Plane:
+    def saliency_orientation(self) -> Tensor:
         """Conspicuity of orientation: the mean over four orientations of N(their conspicuity)."""
-        oriented = [_oriented_energy(level[0]) for level in self._intensity]
-        return normalise(normalise(_conspicuity(oriented)).mean(axis=0))
+        oriented = [_oriented_energy(level) for level in self._intensity]
+        return normalise(normalise(_conspicuity(oriented)).mean(1))
 
     @cached_property
-    def _intensity(self) -> list[Image]:
-        return _pyramid(self._pixels.reduced.mean(axis=-1)[None])
+    def _intensity(self) -> list[Tensor]:
+        return _pyramid(self._pixels.reduced.mean(1, keepdim=True))
 
 
-def normalise(maps: Plane) -> Plane:
+def normalise(maps: Tensor) -> Tensor:
     """N(.) of Itti and others: promotes maps with few strong peaks. [..., 32, 32], >= 0, to [0, 1].
 
     Each map is divided by its maximum (or by one grey level, if that is more) and multiplied by
@@ -98,64 +101,58 @@ def normalise(maps: Plane) -> Plane:
     their eight neighbours, but for rounding, which differs with the processor, and at least a tenth of the
     maximum. With no other maximum, m is 0.
     """
-    peak = maps.max(axis=(-2, -1), keepdims=True)
-    unit = maps / np.maximum(peak, np.float32(PEAK_FLOOR))
-    top = unit.max(axis=(-2, -1), keepdims=True)
-    is_local = unit >= _largest_nearby(unit) - np.float32(_TIE)
+    peak = maps.amax((-2, -1), keepdim=True)
+    unit = maps / peak.clamp(min=PEAK_FLOOR)
+    top = unit.amax((-2, -1), keepdim=True)
+    is_local = unit >= _largest_nearby(unit) - _TIE
     is_maximum = is_local & (unit >= LOCAL_MAXIMUM * top) & (unit > 0)
-    count = is_maximum.sum(axis=(-2, -1), keepdims=True)
-    total = np.where(is_maximum, unit, 0).sum(axis=(-2, -1), keepdims=True)
-    others = np.clip((total - top) / np.maximum(count - 1, 1), 0, 1)
-    promoted: Plane = (unit * (1 - others) ** 2).astype(np.float32)
-    return promoted
+    count = is_maximum.sum((-2, -1), keepdim=True)
+    total = (unit * is_maximum).sum((-2, -1), keepdim=True)
+    others = ((total - top) / (count - 1).clamp(min=1)).clamp(0, 1)
+    return unit * (1 - others) ** 2
 
 
-def _largest_nearby(maps: Plane) -> Plane:
+def _largest_nearby(maps: Tensor) -> Tensor:
     """Largest value in the 3x3 cells around each cell, those within the map. [..., h, w]."""
-    margins = ((0, 0),) * (maps.ndim - 2) + ((1, 1), (1, 1))
-    padded = np.pad(maps, margins, constant_values=-np.inf)
-    rows = np.maximum(np.maximum(padded[..., :-2, :], padded[..., 1:-1, :]), padded[..., 2:, :])
-    return np.maximum(np.maximum(rows[..., :-2], rows[..., 1:-1]), rows[..., 2:])
+    flat = maps.reshape(-1, 1, *maps.shape[-2:])
+    return F.max_pool2d(flat, 3, stride=1, padding=1).reshape(maps.shape)
 
 
-def _conspicuity(pyramid: list[Image]) -> Plane:
-    """Mean of N over all pairs of centre and surround. Levels [K, n, n] -> [K, 32, 32]."""
+def _conspicuity(pyramid: list[Tensor]) -> Tensor:
+    """Mean of N over all pairs of centre and surround. Levels [B, K, n, n] -> [B, K, 32, 32]."""
     level = dict(zip(_LEVELS, pyramid, strict=True))
     contrasts = []
     for centre in CENTRES:
         for delta in SURROUNDS:
             fine = level[centre]
-            contrast = np.abs(fine - resize_plane(level[centre + delta], fine.shape[-1]))
-            contrast[contrast < _ROUNDING] = 0
-            contrasts.append(resize_plane(contrast, GRID))
-    mean: Plane = normalise(np.stack(contrasts)).mean(axis=0)
-    return mean
+            contrast = (fine - resize(level[centre + delta], fine.shape[-1])).abs()
+            contrasts.append(resize(torch.where(contrast < _ROUNDING, 0, contrast), GRID))
+    return normalise(torch.stack(contrasts)).mean(0)
 
 
-def _pyramid(base: Image) -> list[Image]:
-    """Levels 2 to 8 of [K, 128, 128]: each [K, n, n] with half the side of the one before."""
+def _pyramid(base: Tensor) -> list[Tensor]:
+    """Levels 2 to 8 of [B, K, 128, 128]: each [B, K, n, n] with half the side of the one before."""
     levels = [base]
     while len(levels) < len(_LEVELS):
-        halve = _halving_matrix(levels[-1].shape[-1])
-        rows: Image = halve @ levels[-1]
-        levels.append(rows @ halve.T)
+        halve = on_device(_halving_matrix, base.device, levels[-1].shape[-1])
+        levels.append(both_sides(halve, levels[-1], halve))
     return levels
 
 
-def _oriented_energy(intensity: Image) -> Image:
-    """Magnitude of the oriented second derivative of [n, n], at 0, 45, 90, 135 degrees: [4, n, n].
+def _oriented_energy(intensity: Tensor) -> Tensor:
+    """Magnitude of the oriented second derivative of [B, 1, n, n], at 0, 45, 90, 135 degrees: [B, 4, n, n].
 
     ``|cos^2 Gxx + 2 cos sin Gxy + sin^2 Gyy|`` for derivatives along (cos, sin), x right and y down.
     """
-    smooth, first, second = _derivative_matrices(intensity.shape[-1])
-    xx = smooth @ intensity @ second.T
-    xy = first @ intensity @ first.T
-    yy = second @ intensity @ smooth.T
+    matrices = on_device(_derivative_matrices, intensity.device, intensity.shape[-1])
+    smooth, first, second = matrices.unbind()
+    xx = both_sides(smooth, intensity, second)
+    xy = both_sides(first, intensity, first)
+    yy = both_sides(second, intensity, smooth)
     mixed = (xx + yy) / 2
-    return np.abs(np.stack((xx, mixed + xy, yy, mixed - xy)))
+    return torch.cat((xx, mixed + xy, yy, mixed - xy), dim=1).abs_()
 
 
-@lru_cache(maxsize=16)
 def _halving_matrix(n: int) -> NDArray[np.float32]:
     """[n / 2, n]: the kernel [1, 3, 3, 1] / 8 centred between each pair of cells, reflected at borders."""
     smoothed = correlate1d(np.eye(n), np.array([1, 3, 3, 1]) / 8, axis=0, mode="reflect")
@@ -164,9 +161,8 @@ def _halving_matrix(n: int) -> NDArray[np.float32]:
     return halve
 
 
-@lru_cache(maxsize=16)
-def _derivative_matrices(n: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """[n, n] each: a Gaussian, sigma times its first and sigma^2 times its second derivative.
+def _derivative_matrices(n: int) -> NDArray[np.float32]:
+    """[3, n, n]: a Gaussian, sigma times its first and sigma^2 times its second derivative.
 
     Reflected at borders. The scale makes responses comparable with intensity, whatever the sigma.
     """
@@ -176,5 +172,4 @@ def _derivative_matrices(n: int) -> tuple[NDArray[np.float32], NDArray[np.float3
     )
     # A sampled second derivative does not quite sum to zero; flat areas must give no response.
     second -= second.sum(axis=1, keepdims=True) * smooth
-    first, second = sigma * first, sigma**2 * second
-    return smooth.astype(np.float32), first.astype(np.float32), second.astype(np.float32)
+    return np.stack((smooth, sigma * first, sigma**2 * second)).astype(np.float32)

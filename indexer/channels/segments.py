@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from skimage.segmentation import slic
+from scipy.ndimage import gaussian_filter1d
+from torch import Tensor
+from torch.nn import functional as F
 
-from ...catalogue.grid import Plane, resize_matrix
+from ...catalogue.grid import resize_matrix
 from ...catalogue.types import GRID
-from .pixels import CELL, REDUCED, WHITE, Pixels, block_sum
+from ..matrices import both_sides, on_device
+from .pixels import CELL, REDUCED, WHITE, Pixels, block_mean, rgb_to_lab
 
-Labels = NDArray[np.intp]
-Matrix = NDArray[np.float64]
+SIDE = 10
+"""Superpixels a side: SLIC starts from 10 x 10 centres."""
 
-SEGMENTS = 100
-"""How many superpixels SLIC aims at."""
+STEP = 13
+"""Pixels of the reduced image from one centre to the next; the first lies at pixel 6."""
+
+REACH = 1
+"""How many steps away, a side, the centres are that a pixel is compared with. With 2, some 2% of the pixels
+of photos get another centre, and it takes three times as long."""
 
 COMPACTNESS = 20.0
 """Weight of distance against CIELAB colour in SLIC (its authors' m, for which they advise 1 to 40)."""
 
 SMOOTHING = 0.7
 """Standard deviation, in pixels of the reduced image, of a Gaussian before SLIC. Without it, noise breaks
-superpixels into crumbs, which enforcing connectivity joins into one; with 1 or more, superpixels
-straddle sharp borders."""
+superpixels into crumbs; with 1 or more, superpixels straddle sharp borders."""
 
 ITERATIONS = 10
 """Rounds of k-means in SLIC (its authors found 10 enough)."""
+
+LEAST_CELLS = 5
+"""A superpixel of fewer cells, half of what it would have if all were equal, joins a neighbour."""
 
 FEATURE_DISTANCE = 0.6
 """Segments whose features differ by less are one object: 1 - cosine, about the image's mean.
@@ -45,200 +55,307 @@ COLOR_DISTANCE = 12.0
 
 Chosen by eye on the same photos, between 8 and 16: 13 to 54 objects, as colour alone says less."""
 
+_CELLS = GRID * GRID
+_KINDS = SIDE**2
+_FAR = 1e6
+"""Squared distance of a centre that is not there."""
+
+_SPREADS = 4
+"""How often first cells are handed on to neighbours before it is seen whether that is enough."""
+
 
 class Clusters:
-    """SLIC superpixels; each plane float32 [32, 32].
+    """SLIC superpixels; each plane float32 [B, 32, 32].
 
     R. Achanta and others, "SLIC superpixels compared to state-of-the-art superpixel methods", PAMI
-    34(11), 2012, on the image averaged to 128x128 and smoothed, connectivity enforced. A cell takes the
-    label that most of its 4x4 pixels have, the smaller of two as frequent.
+    34(11), 2012, on the images averaged to 128x128 and smoothed. A cell takes the label that most of its 4x4
+    pixels have, the smaller of two as frequent; then cells of one label that do not hang together become
+    superpixels of their own, and small ones join a neighbour.
     """
 
     def __init__(self, pixels: Pixels) -> None:
         self._pixels = pixels
 
     @cached_property
-    def labels(self) -> Labels:
-        """[32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
-        fine = slic(
-            self._pixels.reduced,
-            n_segments=SEGMENTS,
-            compactness=COMPACTNESS,
-            max_num_iter=ITERATIONS,
-            sigma=SMOOTHING,
-            start_label=0,
-            channel_axis=-1,
-        )
-        return compact(_majority(fine, REDUCED // GRID))
+    def labels(self) -> Tensor:
+        """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
+        fine = superpixels(self._pixels.reduced)
+        return connect(_majority(fine, REDUCED // GRID))
 
     @property
-    def cluster_id(self) -> Plane:
-        """`labels` as numbers, 0 to 255 (SLIC's least segment size allows no more than 200)."""
-        return self.labels.astype(np.float32)
+    def cluster_id(self) -> Tensor:
+        """`labels` as numbers, 0 to 255 (with `LEAST_CELLS` there are at most 205)."""
+        return self.labels.float()
 
     @property
-    def color_variance(self) -> Plane:
+    def color_variance(self) -> Tensor:
         """Variance of R', G', B' among the cell's 16x16 pixels, mean of the three, times 4: in [0, 1].
 
         Values in [0, 1] have a variance of at most 1/4: half the pixels black, half white.
         """
-        # Sums of 256 squares of bytes stay below 2^24: both sums are exact, so nothing cancels.
-        n = CELL**2
-        total = block_sum(self._pixels.rgb, CELL).astype(np.float64)
-        squares = block_sum(self._pixels.rgb**2, CELL).astype(np.float64)
-        variance = (squares / n - (total / n) ** 2) / WHITE**2
-        scaled: Plane = (4 * variance.mean(axis=-1)).astype(np.float32)
-        return scaled
+        # Sums of 256 squares of bytes stay below 2^24: both means are exact, so nothing cancels.
+        mean = block_mean(self._pixels.rgb, CELL).double()
+        squares = block_mean(self._pixels.rgb.square(), CELL).double()
+        variance = (squares - mean.square()) / WHITE**2
+        return (4 * variance.mean(1)).float()
 
     @property
-    def distance_to_boundary(self) -> Plane:
+    def distance_to_boundary(self) -> Tensor:
         """Euclidean distance, in cells, to the nearest cell of another cluster, / 32, at most 1.
 
         Between 1/32, beside a boundary, and 1: where no other cluster is within 32 cells.
         """
-        labels = self.labels.ravel()
-        same = labels[:, None] == labels
-        nearest = np.where(same, GRID**2, _squared_distances()).min(axis=1)
-        distance: Plane = np.sqrt(np.minimum(nearest, GRID**2)).reshape(GRID, GRID) / GRID
-        return distance.astype(np.float32)
+        labels = self.labels.flatten(1).to(torch.int16)
+        squared = on_device(_squared_distances, labels.device)
+        other = labels[:, :, None] != labels[:, None]
+        nearest = torch.where(other, squared, _CELLS).amin(2)
+        return nearest.clamp(max=_CELLS).float().sqrt().div_(GRID).reshape(-1, GRID, GRID)
 
 
 class Objects:
-    """Clusters merged with their neighbours while they look alike; each plane float32 [32, 32].
+    """Clusters merged with their neighbours while they look alike; each plane float32 [B, 32, 32].
 
-    The closest pair of adjacent segments (sharing a side of a cell) is merged, and takes the mean of
-    both, until no pair is closer than a threshold. The distance is ``1 - cosine`` of mean patch features,
-    the image's mean feature subtracted (all but a thousandth of it); without features, it is the CIE76
-    difference of mean colours.
+    In rounds, each two adjacent segments (sharing a side of a cell) that are each other's closest are merged,
+    and take the mean of both, until no pair is closer than a threshold. The distance is ``1 - cosine`` of
+    mean patch features, the image's mean feature subtracted (all but a thousandth of it); without features,
+    it is the CIE76 difference of mean colours.
     """
 
-    def __init__(self, pixels: Pixels, clusters: Clusters, features: NDArray[np.float32] | None) -> None:
+    def __init__(self, pixels: Pixels, clusters: Clusters, features: Tensor | None) -> None:
         self._pixels = pixels
         self._clusters = clusters
         self._features = features
 
     @cached_property
-    def labels(self) -> Labels:
-        """[32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
+    def labels(self) -> Tensor:
+        """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
         clusters = self._clusters.labels
-        member = (clusters == np.arange(clusters.max() + 1)[:, None, None]).astype(np.float32)
-        sizes = member.sum(axis=(1, 2), dtype=np.float64)
-        adjacent = _adjacency(clusters)
+        kinds = int(clusters.max()) + 1
+        member = F.one_hot(clusters, kinds).permute(0, 3, 1, 2).float()
+        sizes = member.sum((2, 3))
+        adjacent = _adjacency(member)
         if self._features is None:
-            means = _means(member, np.moveaxis(self._pixels.cells_lab, -1, 0))
-            merged = merge(means, sizes, adjacent, _euclidean, COLOR_DISTANCE)
+            means = _means(member, sizes, self._pixels.cells_lab)
+            root = merge(means @ means.mT, sizes, adjacent, _euclidean, COLOR_DISTANCE)
         else:
-            means = _means(member, self._features)
-            means -= (1 - MEAN_KEPT) * (sizes @ means / sizes.sum())
-            merged = merge(means, sizes, adjacent, _one_minus_cosine, FEATURE_DISTANCE)
-        return compact(merged[clusters])
+            means = _means(member, sizes, self._features)
+            means -= (1 - MEAN_KEPT) * (sizes[:, None] @ means) / _CELLS
+            root = merge(means @ means.mT, sizes, adjacent, _one_minus_cosine, FEATURE_DISTANCE)
+        renamed = _renamed(root)
+        return renamed.gather(1, clusters.flatten(1)).reshape(clusters.shape)
 
     @property
-    def object_id(self) -> Plane:
+    def object_id(self) -> Tensor:
         """`labels` as numbers, 0 to 255."""
-        return self.labels.astype(np.float32)
+        return self.labels.float()
 
 
-def compact(labels: Labels) -> Labels:
-    """Rename labels to 0, 1, 2, ... in order of first appearance, row by row."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse].reshape(labels.shape)
+def superpixels(images: Tensor) -> Tensor:
+    """SLIC of images [B, 3, 128, 128]: of which centre, 0 to 99, each pixel is: int64 [B, 128, 128].
+
+    A pixel is compared with the centres that start within `REACH` steps, a side, of the one nearest to it.
+    """
+    count, reach = len(images), 2 * REACH + 1
+    pixels = _by_cell(_features(images))
+    start = on_device(_start, images.device).expand(count, -1, -1, -1)
+    centres = torch.cat((start, images.new_zeros(count, 3, SIDE, SIDE)), dim=1)
+    for _ in range(ITERATIONS - 1):
+        apart = _distances(pixels, centres)
+        chosen = (apart == apart.amin(1, keepdim=True)).to(pixels.dtype)
+        # Sums over the pixels of each cell, by which of the centres around took them; then, by centre.
+        sums = (pixels @ chosen.mT).reshape(count, SIDE**2, -1).mT
+        total = F.fold(sums, SIDE + 2 * REACH, reach)[:, :, REACH:-REACH, REACH:-REACH]
+        size = total[:, -1:]
+        centres = torch.where(size > 0, total[:, :-1] / size.clamp(min=1), centres)
+    return _numbered(_distances(pixels, centres).argmin(1), count)
+
+
+def _features(images: Tensor) -> Tensor:
+    """What SLIC compares: position in steps, colour in units of the compactness, and 1: [B, 6, 128, 128]."""
+    low, high = (bound(images, (1, 2, 3), keepdim=True) for bound in (torch.amin, torch.amax))
+    span = torch.where(high > low, high - low, 1)
+    smooth = on_device(_smoothing, images.device)
+    colour = both_sides(smooth, rgb_to_lab((images - low) / span), smooth) / COMPACTNESS
+    position = on_device(_position, images.device).expand(len(images), -1, -1, -1)
+    return torch.cat((position, colour, torch.ones_like(colour[:, :1])), dim=1)
+
+
+def _by_cell(planes: Tensor) -> Tensor:
+    """[B, C, 128, 128] -> [B * 100, C, 169]: pixels by the nearest centre of the start; 0 beyond borders."""
+    count, depth = planes.shape[:2]
+    margin = SIDE * STEP - REDUCED
+    cells = F.pad(planes, (0, margin, 0, margin)).reshape(count, depth, SIDE, STEP, SIDE, STEP)
+    return cells.permute(0, 2, 4, 1, 3, 5).reshape(count * SIDE**2, depth, STEP**2)
+
+
+def _distances(pixels: Tensor, centres: Tensor) -> Tensor:
+    """Squared distances of pixels from the 9 centres around their cell: [B * 100, 9, 169].
+
+    What is the same for all centres is left out: ``|p|^2`` of ``|p - c|^2``.
+
+    Args:
+        pixels: [B * 100, 6, 169], the last of the 6 being 1.
+        centres: [B, 5, 10, 10].
+    """
+    border = (REACH,) * 4
+    squared = F.pad(centres.square().sum(1, keepdim=True), border, value=_FAR)
+    factors = torch.cat((F.pad(-2 * centres, border), squared), dim=1)
+    around = F.unfold(factors, 2 * REACH + 1).mT.reshape(len(pixels), factors.shape[1], -1)
+    return around.mT @ pixels
+
+
+def _numbered(near: Tensor, count: int) -> Tensor:
+    """Numbers of centres, int64 [B, 128, 128], from which of those around its cell each pixel is of."""
+    down, right = near // (2 * REACH + 1) - REACH, near % (2 * REACH + 1) - REACH
+    cell = torch.arange(SIDE**2, device=near.device).repeat(count)[:, None]
+    number = cell + SIDE * down + right
+    square = number.reshape(count, SIDE, SIDE, STEP, STEP).transpose(2, 3)
+    return square.reshape(count, SIDE * STEP, SIDE * STEP)[:, :REDUCED, :REDUCED]
+
+
+def connect(labels: Tensor) -> Tensor:
+    """Parts of labels [B, 32, 32] that hang together by sides of cells: 0, 1, ... in order of appearance.
+
+    A part of fewer than `LEAST_CELLS` cells joins the one to the left of its first cell, row by row, or, at
+    the left border, the one above it.
+    """
+    place = torch.arange(_CELLS, device=labels.device)
+    first = _first_cells(labels).flatten(1)
+    sizes = torch.zeros_like(first).scatter_add_(1, first, torch.ones_like(first))
+    before = torch.where(place % GRID > 0, place - 1, place - GRID).clamp(min=0)
+    joins = (sizes < LEAST_CELLS) & (sizes > 0) & (place > 0)
+    target = torch.where(joins, first[:, before], place)
+    for _ in range(_CELLS.bit_length() - 1):  # each time, chains of small parts are followed twice as far
+        target = target.gather(1, target)
+    return _renamed(target.gather(1, first)).reshape(labels.shape)
+
+
+def _first_cells(labels: Tensor) -> Tensor:
+    """Number of the first cell, row by row, of the part that each cell of [B, 32, 32] is in: int64."""
+    alike = {axis: labels.narrow(axis, 1, GRID - 1) == labels.narrow(axis, 0, GRID - 1) for axis in (1, 2)}
+    first = torch.arange(_CELLS, device=labels.device).reshape(GRID, GRID).expand(labels.shape)
+    while True:
+        known = first
+        for _ in range(_SPREADS):
+            for axis, same in alike.items():
+                lower = torch.minimum(first.narrow(axis, 1, GRID - 1), first.narrow(axis, 0, GRID - 1))
+                lower = torch.where(same, lower, _CELLS)
+                behind, ahead = ((0, 1), (1, 0)) if axis == 2 else ((0, 0, 0, 1), (0, 0, 1, 0))
+                for margin in (behind, ahead):
+                    first = torch.minimum(first, F.pad(lower, margin, value=_CELLS))
+        if torch.equal(first, known):
+            return first
+
+
+def _renamed(first: Tensor) -> Tensor:
+    """0, 1, 2, ... in order of first appearance; int64 [B, N] holds at each place the first of its kind."""
+    occurs = first == torch.arange(first.shape[1], device=first.device)
+    return (occurs.cumsum(1) - 1).gather(1, first)
 
 
 def merge(
-    means: Matrix,
-    sizes: Matrix,
-    adjacent: NDArray[np.bool_],
-    distance: Callable[[Matrix], Matrix],
+    inner: Tensor,
+    sizes: Tensor,
+    adjacent: Tensor,
+    distance: Callable[[Tensor], Tensor],
     limit: float,
-) -> Labels:
-    """Merge adjacent segments, the closest pair first, while a pair is closer than `limit`.
+) -> Tensor:
+    """Merge adjacent segments that are each other's closest, in rounds, while a pair is closer than `limit`.
 
-    Works on inner products of means alone, as merging two segments mixes their rows and columns:
-    O(K^3) at worst, K segments, whatever the length of a mean.
+    Works on inner products of means alone, as merging two segments mixes their rows and columns.
 
     Args:
-        means: float64 [K, d], the mean vector of each segment.
-        sizes: float64 [K], the number of cells of each.
-        adjacent: [K, K], symmetric, False on the diagonal.
-        distance: from inner products [K, K] to distances [K, K].
+        inner: float32 [B, K, K], inner products of the mean vectors of segments.
+        sizes: float32 [B, K], the number of cells of each.
+        adjacent: bool [B, K, K], symmetric, False on the diagonal.
+        distance: from inner products [B, K, K] to distances [B, K, K].
         limit: in units of `distance`.
 
     Returns:
-        [K]: for each segment, the smallest segment among those it was merged with.
+        int64 [B, K]: for each segment, the smallest segment among those it was merged with.
     """
-    inner, sizes, adjacent = means @ means.T, sizes.copy(), adjacent.copy()
-    root = np.arange(len(sizes))
+    count = sizes.shape[1]
+    segment = torch.arange(count, device=inner.device)
+    root = segment.expand(sizes.shape)
     while True:
-        apart = np.where(adjacent, distance(inner), np.inf)
-        kept, gone = sorted(divmod(int(apart.argmin()), len(sizes)))
-        if apart[kept, gone] >= limit:
+        apart, closest = torch.where(adjacent, distance(inner), torch.inf).min(2)
+        mutual = (closest.gather(1, closest) == segment) & (apart < limit)
+        if not mutual.any():
             return root
-        share = sizes[kept] / (sizes[kept] + sizes[gone])
-        inner[kept] = share * inner[kept] + (1 - share) * inner[gone]
-        inner[:, kept] = share * inner[:, kept] + (1 - share) * inner[:, gone]
-        sizes[kept] += sizes[gone]
-        adjacent[kept] |= adjacent[gone]
-        adjacent[kept, [kept, gone]] = False
-        adjacent[:, kept] = adjacent[kept]
-        adjacent[gone] = adjacent[:, gone] = False
-        root[root == gone] = kept
+        target = torch.where(mutual, torch.minimum(segment, closest), segment)
+        joined = F.one_hot(target, count).mT.float()
+        total = joined @ sizes[:, :, None]
+        share = joined * sizes[:, None] / total.clamp(min=1)
+        inner = share @ inner @ share.mT
+        adjacent = (joined @ adjacent.float() @ joined.mT > 0) & (segment[:, None] != segment)
+        sizes = total[:, :, 0]
+        root = target.gather(1, root)
 
 
-def _euclidean(inner: Matrix) -> Matrix:
-    squares = inner.diagonal()
+def _euclidean(inner: Tensor) -> Tensor:
+    squares = inner.diagonal(dim1=1, dim2=2)
     # Rounding may bring the distance of two equal means below zero.
-    distance: Matrix = np.sqrt(np.maximum(squares[:, None] + squares - 2 * inner, 0))
-    return distance
+    return (squares[:, :, None] + squares[:, None] - 2 * inner).clamp(min=0).sqrt()
 
 
-def _one_minus_cosine(inner: Matrix) -> Matrix:
+def _one_minus_cosine(inner: Tensor) -> Tensor:
     """Of a zero vector, which has no direction, to any other: 0."""
-    norms = np.sqrt(np.outer(inner.diagonal(), inner.diagonal()))
-    cosine: Matrix = np.divide(inner, norms, out=np.ones_like(inner), where=norms > 0)
-    return 1 - cosine
+    length = inner.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
+    norms = length[:, :, None] * length[:, None]
+    return torch.where(norms > 0, 1 - inner / norms, 0)
 
 
-def _means(member: NDArray[np.float32], planes: NDArray[np.float32]) -> Matrix:
-    """Mean of planes [d, h, w] over each segment, `member` [K, 32, 32] being 1 in it and 0 elsewhere.
+def _means(member: Tensor, sizes: Tensor, planes: Tensor) -> Tensor:
+    """Mean [B, K, d] of planes [B, d, h, w] over each segment, `member` [B, K, 32, 32] being 1 in it, else 0.
 
     Equals the mean of the planes resized to the grid, as resizing is linear: instead of d planes, the
     K indicators are brought to the planes' own grid.
     """
-    depth, height, width = planes.shape
-    weights = resize_matrix(height, GRID).T @ member @ resize_matrix(width, GRID)
-    sums = weights.reshape(len(member), -1) @ planes.reshape(depth, -1).T
-    means: Matrix = sums.astype(np.float64) / member.sum(axis=(1, 2))[:, None]
-    return means
+    rows = on_device(resize_matrix, planes.device, planes.shape[2], GRID)
+    columns = on_device(resize_matrix, planes.device, planes.shape[3], GRID)
+    weights = both_sides(rows.T, member, columns.T)
+    return weights.flatten(2) @ planes.flatten(2).mT / sizes.clamp(min=1)[:, :, None]
 
 
-def _majority(labels: Labels, block: int) -> Labels:
-    """Most frequent label in each block, the smallest of several: [H, W] -> [H / block, W / block]."""
-    height, width = labels.shape[0] // block, labels.shape[1] // block
-    kinds = int(labels.max()) + 1
-    cell = np.arange(height * width).reshape(height, width).repeat(block, axis=0).repeat(block, axis=1)
-    votes = np.bincount((cell * kinds + labels).ravel(), minlength=height * width * kinds)
-    winners: Labels = votes.reshape(height, width, kinds).argmax(axis=-1)
-    return winners
+def _majority(labels: Tensor, block: int) -> Tensor:
+    """Most frequent label in each block, the smallest of several: [B, H, W] -> [B, H / block, W / block]."""
+    count, height, width = labels.shape
+    rows, columns = height // block, width // block
+    cells = labels.reshape(count, rows, block, columns, block).transpose(2, 3).flatten(3)
+    votes = (cells[..., None] == cells[..., None, :]).sum(-1)
+    best = (votes * _KINDS - cells).amax(-1)  # the most votes, and of those the smallest label
+    return -best % _KINDS
 
 
-def _adjacency(labels: Labels) -> NDArray[np.bool_]:
-    """[K, K]: True where cells of two different segments share a side."""
-    kinds = int(labels.max()) + 1
-    adjacent = np.zeros((kinds, kinds), bool)
-    adjacent[labels[:, 1:], labels[:, :-1]] = True
-    adjacent[labels[1:], labels[:-1]] = True
-    adjacent |= adjacent.T
-    np.fill_diagonal(adjacent, False)
-    return adjacent
+def _adjacency(member: Tensor) -> Tensor:
+    """bool [B, K, K]: True where cells of two different segments share a side; `member` as in `_means`."""
+    right = member[..., 1:].flatten(2) @ member[..., :-1].flatten(2).mT
+    below = member[:, :, 1:].flatten(2) @ member[:, :, :-1].flatten(2).mT
+    touching = right + below
+    kinds = torch.arange(member.shape[1], device=member.device)
+    return (touching + touching.mT > 0) & (kinds[:, None] != kinds)
 
 
-@lru_cache(maxsize=1)
+def _start() -> NDArray[np.float32]:
+    """[2, 10, 10]: rows and columns of the centres at the start, in steps."""
+    at = (np.arange(SIDE) * STEP + STEP // 2) / STEP
+    return np.stack(np.meshgrid(at, at, indexing="ij")).astype(np.float32)
+
+
+def _position() -> NDArray[np.float32]:
+    """[2, 128, 128]: rows and columns of the pixels, in steps."""
+    at = np.arange(REDUCED) / STEP
+    return np.stack(np.meshgrid(at, at, indexing="ij")).astype(np.float32)
+
+
+def _smoothing() -> NDArray[np.float32]:
+    """[128, 128]: a Gaussian of `SMOOTHING`, reflected at borders."""
+    smooth: NDArray[np.float32] = gaussian_filter1d(np.eye(REDUCED), SMOOTHING, axis=0).astype(np.float32)
+    return smooth
+
+
 def _squared_distances() -> NDArray[np.int16]:
     """[1024, 1024]: squared distance, in cells, between any two cells of the grid."""
-    row, column = np.divmod(np.arange(GRID**2, dtype=np.int16), np.int16(GRID))
+    row, column = np.divmod(np.arange(_CELLS, dtype=np.int16), np.int16(GRID))
     squared: NDArray[np.int16] = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
-    squared.setflags(write=False)
     return squared

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.fft import idctn
-from texcat.catalogue.codes import Codebook, code_maps, code_mean, cosines, pack
+from texcat.catalogue.codes import BLOCK, Codebook, block_order, code_maps, code_mean, cosines, padded, seal
 from texcat.catalogue.errors import CatalogueError, FormatVersionError, RecordCorruptError, UsageError
 
 Floats = NDArray[np.float32]
@@ -30,7 +30,26 @@ class Table:
     b: NDArray[np.int8]
 
     def pack(self) -> bytes:
-        return pack(self.side, self.step, self.scales, self.u, self.b)
+        """From the description of the format, a block after the other."""
+        (rank, area), width = self.u.shape, self.b.shape[1]
+        table = np.zeros((1 + rank, padded(area) + padded(width)), np.int8)
+        table[1:, :area] = self.u
+        table[:, padded(area) : padded(area) + width] = self.b
+        blocks = table.reshape(-1, BLOCK)[block_order(1 + rank, padded(area), padded(width))]
+        wide, end = (
+            max((i + 1 for i, b in enumerate(blocks) if abs(b).max() > least), default=0) for least in (7, 0)
+        )
+        wide += (end - wide) % 2
+        pairs = blocks[wide:end:2] & 15 | blocks[wide + 1 : end : 2] << 4
+        return seal(
+            side=self.side,
+            frequencies=math.isqrt(area),
+            width=width,
+            step=self.step,
+            scales=self.scales,
+            wide=blocks[:wide],
+            pairs=pairs,
+        )
 
     def maps(self, coordinates: Floats) -> NDArray[np.float64]:
         """From the formulas, in float64."""

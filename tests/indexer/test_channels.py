@@ -5,20 +5,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import skimage
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy.ndimage import distance_transform_edt, label, sobel
 from skimage.color import rgb2lab
+from skimage.segmentation import slic
 from texcat.catalogue.channels import CHANNELS, ChannelSchema, Group, Kind, Source
 from texcat.catalogue.derived import derived_planes
 from texcat.catalogue.errors import UsageError
+from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
-from texcat.indexer.channels import ChannelInputs, base_channels
+from texcat.indexer.channels import base_channels
 from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.pixels import CELL, WORKING_SIZE, Pixels
 from texcat.indexer.channels.saliency import Saliency, normalise
-from texcat.indexer.channels.segments import Clusters, Objects, compact, merge
+from texcat.indexer.channels.segments import LEAST_CELLS, connect, merge, superpixels
+
+from . import numpy_channels
 
 STORED = ChannelSchema(tuple(channel for channel in CHANNELS if channel.source is Source.STORED))
 PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
@@ -30,8 +35,14 @@ def photo(name: str) -> np.ndarray:
         return np.array(image.convert("RGB").resize((WORKING_SIZE, WORKING_SIZE), Image.Resampling.BICUBIC))
 
 
+def channels_of(rgb: np.ndarray, features: np.ndarray | None, schema: ChannelSchema) -> np.ndarray:
+    """Base channels of one image: float32 [C, 32, 32]."""
+    given = None if features is None else torch.from_numpy(features)[None]
+    return base_channels(torch.from_numpy(rgb).permute(2, 0, 1)[None], given, schema)[0].numpy()
+
+
 def planes_of(rgb: np.ndarray, features: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    stored = dict(zip(STORED.names, base_channels(ChannelInputs(rgb, features), STORED), strict=True))
+    stored = dict(zip(STORED.names, channels_of(rgb, features, STORED), strict=True))
     return {**stored, **derived_planes(stored)}
 
 
@@ -73,13 +84,13 @@ def images(draw: st.DrawFn) -> np.ndarray:
 @settings(max_examples=25)
 @given(rgb=images())
 def test_values_are_in_the_range_of_their_channel(rgb: np.ndarray) -> None:
-    assert_within_ranges(base_channels(ChannelInputs(rgb), STORED))
+    assert_within_ranges(channels_of(rgb, None, STORED))
 
 
 @pytest.mark.parametrize("value", [0, 1, 128, 255])
 def test_flat_images_have_no_edges_and_no_saliency(value: int) -> None:
     rgb = np.full_like(BLACK, value)
-    assert_within_ranges(base_channels(ChannelInputs(rgb), STORED))
+    assert_within_ranges(channels_of(rgb, None, STORED))
     planes = planes_of(rgb)
     for name in ("edge_x", "edge_y", "edge_magnitude", "color_variance", "object_id", "object_boundary"):
         assert not planes[name].any(), name
@@ -93,30 +104,30 @@ def test_flat_images_have_no_edges_and_no_saliency(value: int) -> None:
 def test_photos_give_the_same_bytes_again_and_values_in_range(name: str) -> None:
     rgb = photo(name)
     features = np.random.default_rng(0).normal(size=(64, 20, 24)).astype(np.float32)
-    first = base_channels(ChannelInputs(rgb, features), STORED)
+    first = channels_of(rgb, features, STORED)
     assert_within_ranges(first)
-    assert first.tobytes() == base_channels(ChannelInputs(rgb.copy(), features.copy()), STORED).tobytes()
+    assert first.tobytes() == channels_of(rgb.copy(), features.copy(), STORED).tobytes()
 
 
 def test_each_channel_alone_equals_itself_among_all_whatever_the_order_asked_for() -> None:
     rgb = photo("coffee.png")
     planes = planes_of(rgb)
     for channel in STORED:
-        alone = base_channels(ChannelInputs(rgb), ChannelSchema((channel,)))
+        alone = channels_of(rgb, None, ChannelSchema((channel,)))
         np.testing.assert_array_equal(alone[0], planes[channel.name], err_msg=channel.name)
-    backwards = base_channels(ChannelInputs(rgb), ChannelSchema(STORED.channels[::-1]))
+    backwards = channels_of(rgb, None, ChannelSchema(STORED.channels[::-1]))
     np.testing.assert_array_equal(backwards, np.stack([planes[name] for name in STORED.names]))
 
 
 def test_only_stored_channels_are_made() -> None:
     rgb = photo("coffee.png")
-    assert base_channels(ChannelInputs(rgb), ChannelSchema(CHANNELS)).shape == (len(STORED), GRID, GRID)
+    assert channels_of(rgb, None, ChannelSchema(CHANNELS)).shape == (len(STORED), GRID, GRID)
     position = tuple(channel for channel in CHANNELS if channel.group is Group.POSITION)
-    assert base_channels(ChannelInputs(rgb), ChannelSchema(position)).shape == (0, GRID, GRID)
+    assert channels_of(rgb, None, ChannelSchema(position)).shape == (0, GRID, GRID)
 
 
 def test_what_is_not_asked_for_is_not_computed() -> None:
-    pixels = Pixels(photo("coffee.png"))
+    pixels = Pixels(torch.from_numpy(photo("coffee.png")).permute(2, 0, 1)[None])
     edges, saliency = Edges(pixels), Saliency(pixels)
     assert set(vars(pixels)) == {"_bytes"}
     assert edges.edge_x.any()
@@ -127,22 +138,97 @@ def test_what_is_not_asked_for_is_not_computed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rgb", "features", "message"),
+    ("images", "features", "message"),
     [
-        (BLACK[:256], None, r"rgb must be uint8 \[512, 512, 3\], got uint8 \[256, 512, 3\]"),
-        (BLACK.astype(np.float32), None, r"got float32 \[512, 512, 3\]"),
         (
-            BLACK,
-            np.zeros((4, 4), np.float32),
-            r"features must be float32 \[dim, gh, gw\], got float32 \[4, 4\]",
+            torch.zeros(1, 3, 256, 512),
+            None,
+            r"images must be uint8 \[B, 3, 512, 512\], got torch.float32 \[1, 3, 2",
         ),
-        (BLACK, np.zeros((4, 4, 4)), r"got float64 \[4, 4, 4\]"),
-        (BLACK, np.full((4, 4, 4), np.nan, np.float32), "features hold NaN or infinity"),
+        (torch.zeros(1, 3, 256, 512).byte(), None, r"got torch.uint8 \[1, 3, 256, 512\]"),
+        (
+            torch.zeros(1, 3, 512, 512).byte(),
+            torch.zeros(4, 4, 4),
+            r"features must be float32 \[1, dim, gh, gw\]",
+        ),
+        (
+            torch.zeros(1, 3, 512, 512).byte(),
+            torch.zeros(1, 4, 4, 4).double(),
+            r"got torch.float64 \[1, 4, 4, 4\]",
+        ),
+        (torch.zeros(1, 3, 512, 512).byte(), torch.zeros(2, 4, 4, 4), r"got torch.float32 \[2, 4, 4, 4\]"),
     ],
 )
-def test_unusable_inputs_are_refused(rgb: np.ndarray, features: np.ndarray | None, message: str) -> None:
+def test_unusable_inputs_are_refused(
+    images: torch.Tensor, features: torch.Tensor | None, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        ChannelInputs(rgb, features)
+        base_channels(images, features, STORED)
+
+
+# --- against the version on NumPy -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def batch() -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Photos, and smooth features of them."""
+    rng = np.random.default_rng(0)
+    coarse = [rng.normal(size=(24, 6, 6)).astype(np.float32) for _ in PHOTOS]
+    return [photo(name) for name in PHOTOS], [resize_plane(each, GRID) for each in coarse]
+
+
+@pytest.fixture(scope="module")
+def both(batch: tuple[list[np.ndarray], list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Channels [B, C, 32, 32], made in one batch, and an image at a time on NumPy."""
+    photos, features = batch
+    images = torch.from_numpy(np.stack(photos)).permute(0, 3, 1, 2)
+    made = base_channels(images, torch.from_numpy(np.stack(features)), STORED).numpy()
+    inputs = [numpy_channels.ChannelInputs(*each) for each in zip(photos, features, strict=True)]
+    return made, np.stack([numpy_channels.base_channels(each, STORED) for each in inputs])
+
+
+def test_channels_equal_those_of_the_version_on_numpy(both: tuple[np.ndarray, np.ndarray]) -> None:
+    segmented = ("cluster_id", "distance_to_boundary", "object_id")
+    for channel, made, expected in zip(STORED, *(planes.swapaxes(0, 1) for planes in both), strict=True):
+        if channel.name not in segmented:
+            tolerance = 1e-6 * (channel.high - channel.low)
+            np.testing.assert_allclose(made, expected, rtol=0, atol=tolerance, err_msg=channel.name)
+
+
+@pytest.mark.parametrize(("name", "least"), [("cluster_id", 0.85), ("object_id", 0.85)])
+def test_segments_are_nearly_those_of_the_version_on_numpy(
+    both: tuple[np.ndarray, np.ndarray], name: str, least: float
+) -> None:
+    """So many of the pairs of neighbouring cells are in one segment, or in two, with both."""
+    place = STORED.names.index(name)
+    for made, expected in zip(*(planes[:, place] for planes in both), strict=True):
+        pairs = [(np.diff(made, axis=axis) == 0, np.diff(expected, axis=axis) == 0) for axis in (0, 1)]
+        assert np.mean([(one == other).mean() for one, other in pairs]) > least
+
+
+def test_superpixels_are_nearly_those_of_scikit_image(
+    batch: tuple[list[np.ndarray], list[np.ndarray]],
+) -> None:
+    images = Pixels(torch.from_numpy(np.stack(batch[0])).permute(0, 3, 1, 2)).reduced
+    for image, made in zip(images, superpixels(images), strict=True):
+        expected = slic(
+            image.permute(1, 2, 0).numpy(),
+            n_segments=100,
+            compactness=20,
+            max_num_iter=10,
+            sigma=0.7,
+            start_label=0,
+            enforce_connectivity=False,
+            channel_axis=-1,
+        )
+        assert (made.numpy() == expected).mean() > 0.9
+
+
+def test_an_image_gets_the_same_planes_whatever_it_is_batched_with(
+    both: tuple[np.ndarray, np.ndarray], batch: tuple[list[np.ndarray], list[np.ndarray]]
+) -> None:
+    for made, rgb, features in zip(both[0], *batch, strict=True):
+        np.testing.assert_array_equal(channels_of(rgb, features, STORED), made)
 
 
 # --- appearance and edges ---------------------------------------------------------------------------
@@ -271,23 +357,23 @@ def test_saliency_does_not_prefer_a_side() -> None:
 
 
 def test_normalise_promotes_one_peak_and_demotes_many() -> None:
-    one = np.zeros((GRID, GRID), np.float32)
+    one = torch.zeros(GRID, GRID)
     one[7, 9] = 0.4
     assert normalise(one)[7, 9] == 1
-    two = one.copy()
+    two = one.clone()
     two[20, 20] = 0.1
     # The other maximum is a quarter of the first: (1 - 1/4)^2.
-    assert normalise(two)[7, 9] == pytest.approx(0.75**2)
-    equal = one.copy()
+    assert float(normalise(two)[7, 9]) == pytest.approx(0.75**2)
+    equal = one.clone()
     equal[20, 20] = 0.4
-    assert normalise(equal).max() == pytest.approx(0, abs=1e-6)
-    np.testing.assert_array_equal(normalise(np.stack((one, two))), [normalise(one), normalise(two)])
+    assert float(normalise(equal).max()) == pytest.approx(0, abs=1e-6)
+    assert torch.equal(normalise(torch.stack((one, two))), torch.stack((normalise(one), normalise(two))))
 
 
 def test_normalise_does_not_blow_up_less_than_a_grey_level() -> None:
-    faint = np.zeros((GRID, GRID), np.float32)
+    faint = torch.zeros(GRID, GRID)
     faint[7, 9] = 0.1 / 255
-    assert normalise(faint).max() == pytest.approx(0.1)
+    assert float(normalise(faint).max()) == pytest.approx(0.1)
 
 
 # --- clusters and objects ---------------------------------------------------------------------------
@@ -367,12 +453,23 @@ def test_features_on_a_finer_grid_are_averaged() -> None:
     np.testing.assert_array_equal(planes_of(rgb, features)["object_id"], planes_of(rgb, mean)["object_id"])
 
 
-@given(labels=st.lists(st.integers(0, 255), min_size=1, max_size=40))
-def test_compact_keeps_the_partition_and_counts_from_zero_in_order(labels: list[int]) -> None:
-    renamed = compact(np.array([labels])).ravel()
-    assert len(set(zip(labels, renamed, strict=True))) == len(set(labels)) == len(set(renamed))
-    first_seen = list(dict.fromkeys(renamed.tolist()))
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), kinds=st.integers(1, 40), block=st.sampled_from([1, 2, 8]))
+def test_what_is_connected_hangs_together_and_is_numbered_in_order(seed: int, kinds: int, block: int) -> None:
+    coarse = np.random.default_rng(seed).integers(0, kinds, (GRID // block, GRID // block))
+    labels = coarse.repeat(block, axis=0).repeat(block, axis=1)
+    (made,) = connect(torch.from_numpy(labels)[None]).numpy()
+    first_seen = list(dict.fromkeys(made.ravel().tolist()))
     assert first_seen == list(range(len(first_seen)))
+    for number in first_seen:
+        assert label(made == number)[1] == 1
+    for number in first_seen[1:]:
+        assert (made == number).sum() >= LEAST_CELLS
+    for kind in range(kinds):  # a part that is large enough stays whole
+        parts, count = label(labels == kind)
+        for part in range(1, count + 1):
+            if (parts == part).sum() >= LEAST_CELLS:
+                assert len(set(made[parts == part].tolist())) == 1
 
 
 def merge_by_means(
@@ -382,42 +479,36 @@ def merge_by_means(
     groups = [frozenset({index}) for index in range(len(means))]
 
     def gap(a: frozenset[int], b: frozenset[int]) -> float:
-        if not any(adjacent[i, j] for i in a for j in b):
+        if a == b or not any(adjacent[i, j] for i in a for j in b):
             return np.inf
         mean_a, mean_b = (np.average(means[list(g)], axis=0, weights=sizes[list(g)]) for g in (a, b))
         return float(np.linalg.norm(mean_a - mean_b))
 
-    while len(groups) > 1:
-        a, b = min(((a, b) for a in groups for b in groups if a != b), key=lambda pair: gap(*pair))
-        if gap(a, b) >= limit:
-            break
-        groups = [group for group in groups if group not in (a, b)] + [a | b]
-    return set(groups)
+    while True:
+        closest = {a: min(groups, key=lambda b, a=a: gap(a, b)) for a in groups}
+        pairs = {frozenset({a, b}) for a, b in closest.items() if closest[b] == a and gap(a, b) < limit}
+        if not pairs:
+            return set(groups)
+        merged = {a for pair in pairs for a in pair}
+        groups = [group for group in groups if group not in merged]
+        groups += [frozenset().union(*pair) for pair in pairs]
 
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 9), limit=st.floats(0.1, 3))
 def test_merging_by_inner_products_equals_merging_by_means(seed: int, count: int, limit: float) -> None:
     rng = np.random.default_rng(seed)
-    means, sizes = rng.normal(size=(count, 3)), rng.integers(1, 20, count).astype(float)
+    means, sizes = rng.normal(size=(count, 3)).astype(np.float32), rng.integers(1, 20, count).astype(float)
     adjacent = np.triu(rng.random((count, count)) < 0.4, 1)
     adjacent |= adjacent.T
 
-    def euclidean(inner: np.ndarray) -> np.ndarray:
-        squares = inner.diagonal()
-        return np.sqrt(np.maximum(squares[:, None] + squares - 2 * inner, 0))
+    def euclidean(inner: torch.Tensor) -> torch.Tensor:
+        squares = inner.diagonal(dim1=1, dim2=2)
+        return (squares[:, :, None] + squares[:, None] - 2 * inner).clamp(min=0).sqrt()
 
-    root = merge(means, sizes, adjacent, euclidean, limit)
+    inner = torch.from_numpy(means @ means.T)[None]
+    given_sizes = torch.from_numpy(sizes).float()[None]
+    root = merge(inner, given_sizes, torch.from_numpy(adjacent)[None], euclidean, limit)[0].numpy()
     groups = {frozenset(np.flatnonzero(root == index).tolist()) for index in set(root.tolist())}
     assert groups == merge_by_means(means, sizes, adjacent, limit)
     assert all(min(group) == root[min(group)] for group in groups)
-
-
-def test_clusters_share_one_segmentation_with_objects() -> None:
-    pixels = Pixels(photo("rocket.jpg"))
-    clusters = Clusters(pixels)
-    objects = Objects(pixels, clusters, None)
-    assert objects.labels.max() < clusters.labels.max()
-    assert "labels" in vars(clusters)
-    pieces, count = label(objects.labels == 0)
-    assert count == 1, pieces

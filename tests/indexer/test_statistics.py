@@ -15,11 +15,10 @@ from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import ReadOnlyError
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import InterestVectors
-from texcat.indexer import index_corpus, statistics
+from texcat.indexer import Progress, index_corpus, statistics
 from texcat.indexer.encoders import load_encoder
 from texcat.indexer.encoders.tensors import phrase_vectors
 from texcat.indexer.images import load_image, to_square
-from texcat.indexer.indexing import Progress
 from texcat.indexer.statistics import interest_scores, refresh_distributions
 from texcat.indexer.textures import TextureMaker
 
@@ -200,7 +199,7 @@ def test_photos_without_the_category_show_no_confident_peak(shared_data: Path, c
     maker = TextureMaker(encoder, catalogue.schema, vectors)
     for number, stem in enumerate(photos):
         image = load_image(shared_data / "coco128" / "images" / f"{stem}.jpg").image
-        (features,) = maker.encode([to_square(image, encoder.input_size)])
+        (features,) = maker.encode(maker.batch([to_square(image, encoder.input_size)]))
         maps = {i: quantise(maker.map(vectors[i].direction, features)[None]) for i in vectors}
         catalogue.store.write([TextureRecord(key(number), base, maps)])
 

@@ -1,0 +1,185 @@
+"""Decoding a batch of files to the squares that encoder and channels take, where the encoder runs.
+
+On a GPU, plain JPEG files are decoded there by nvJPEG, through torchvision. What differs from Pillow's
+reading of the same file is a level or two of 255, from other rounding. All other files, and those that nvJPEG
+refuses, are decoded by the processor, on all of its cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..catalogue.errors import ImageReadError
+from .codes import Compress
+from .images import WORKING_SIZE, decode_image
+from .jpeg import PlainJpeg, plain_jpeg
+from .textures import TextureMaker
+
+Content = tuple[bytes, bytes]
+"""The content of a file, and its path."""
+
+Size = tuple[int, int]
+"""Width and height of an upright image, in pixels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """A batch.
+
+    Attributes:
+        outcomes: for each file, the size of its image, or why it cannot be read.
+        working: uint8 [B, 3, 512, 512], the images that can be read; None if there is none.
+        squares: the same as the encoder takes them.
+    """
+
+    outcomes: Sequence[Size | ImageReadError]
+    working: Tensor | None = None
+    squares: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Squares:
+    """One image, decoded by the processor: uint8 [side, side, 3] each."""
+
+    size: Size
+    working: NDArray[np.uint8]
+    square: NDArray[np.uint8]
+
+
+class Decoder:
+    """Decodes batches for one `TextureMaker`. Use it as a context.
+
+    Attributes:
+        on_cpu: images that the processor decoded for a GPU.
+    """
+
+    def __init__(self, maker: TextureMaker) -> None:
+        self.on_cpu = 0
+        self._maker = maker
+        self._on_gpu = maker.device.type == "cuda"
+        self._pool = ThreadPoolExecutor(os.cpu_count(), "texcat-decode") if self._on_gpu else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def map(self) -> Compress:
+        """A `map` that uses the cores that a GPU leaves idle."""
+        return map if self._pool is None else self._pool.map
+
+    @torch.inference_mode()
+    def decode(self, files: Sequence[Content]) -> Decoded:
+        """Decode `files`, in order."""
+        if self._pool is None:
+            return self._put_together([self._by_processor(file) for file in files], {})
+        plain = [plain_jpeg(content) for content, _ in files]
+        chosen = [place for place, found in enumerate(plain) if found is not None]
+        decoded = dict(zip(chosen, self._by_gpu([files[place][0] for place in chosen]), strict=True))
+        images = {
+            place: (image, found)
+            for place, image in decoded.items()
+            if image is not None and (found := plain[place]) is not None
+        }
+        others = [file for place, file in enumerate(files) if place not in images]
+        self.on_cpu += len(others)
+        by_processor = iter(list(self._pool.map(self._by_processor, others)))
+        rest = [None if place in images else next(by_processor) for place in range(len(files))]
+        return self._put_together(rest, images)
+
+    def _by_processor(self, file: Content) -> _Squares | ImageReadError:
+        try:
+            loaded = decode_image(*file)
+        except ImageReadError as error:
+            return error
+        return _Squares(loaded.size, *self._maker.squares(loaded.image))
+
+    def _by_gpu(self, contents: Sequence[bytes]) -> list[Tensor | None]:
+        """Images uint8 [3, height, width]; None for one that nvJPEG refuses."""
+        if not contents:
+            return []
+        from torchvision.io import ImageReadMode, decode_jpeg
+
+        encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
+        try:
+            return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
+        except RuntimeError:  # it does not say of which image
+            if len(contents) == 1:
+                return [None]
+            half = len(contents) // 2
+            return self._by_gpu(contents[:half]) + self._by_gpu(contents[half:])
+
+    def _put_together(
+        self, found: Sequence[_Squares | ImageReadError | None], images: dict[int, tuple[Tensor, PlainJpeg]]
+    ) -> Decoded:
+        """One batch of what the processor `found`, and of the `images` from the GPU in the places of None."""
+        outcomes: list[Size | ImageReadError] = []
+        rows: dict[int, int] = {}
+        for place, each in enumerate(found):
+            if isinstance(each, ImageReadError):
+                outcomes.append(each)
+                continue
+            rows[place] = len(rows)
+            outcomes.append(images[place][1].upright_size if each is None else each.size)
+        if not rows:
+            return Decoded(outcomes)
+        maker, side = self._maker, self._maker.encoder.input_size
+        squared = [each for each in found if isinstance(each, _Squares)]
+        if len(squared) == len(rows):
+            working = maker.batch([each.working for each in squared])
+            same = side == WORKING_SIZE
+            return Decoded(
+                outcomes, working, working if same else maker.batch([each.square for each in squared])
+            )
+        batches = {
+            size: torch.empty(len(rows), 3, size, size, dtype=torch.uint8, device=maker.device)
+            for size in {WORKING_SIZE, side}
+        }
+        if squared:
+            where = torch.tensor([rows[place] for place in rows if place not in images], device=maker.device)
+            batches[side][where] = maker.batch([each.square for each in squared])
+            batches[WORKING_SIZE][where] = maker.batch([each.working for each in squared])
+        for places in _alike(images):
+            where = torch.tensor([rows[place] for place in places], device=maker.device)
+            stacked = reduced(torch.stack([images[place][0] for place in places]))
+            for size, batch in batches.items():
+                batch[where] = images[places[0]][1].turn(squeezed(stacked, size))
+        return Decoded(outcomes, batches[WORKING_SIZE], batches[side])
+
+
+def _alike(images: dict[int, tuple[Tensor, PlainJpeg]]) -> list[list[int]]:
+    """Places of images that have one shape, and are turned alike."""
+    groups: dict[tuple[object, int], list[int]] = {}
+    for place, (image, found) in images.items():
+        groups.setdefault((image.shape, found.orientation), []).append(place)
+    return list(groups.values())
+
+
+def reduced(images: Tensor) -> Tensor:
+    """Images uint8 [B, 3, H, W] in float32, large ones at 1/2, 1/4 or 1/8, as `decode_image` has them."""
+    height, width = images.shape[2:]
+    fits = [scale for scale in (8, 4, 2) if min(height, width) >= 2 * WORKING_SIZE * scale]
+    values = images.float()
+    return F.avg_pool2d(values, fits[0], ceil_mode=True) if fits else values
+
+
+def squeezed(images: Tensor, side: int) -> Tensor:
+    """The whole of images [B, 3, H, W], 0 to 255, squashed to squares: uint8 [B, 3, side, side].
+
+    Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses.
+    """
+    square = F.interpolate(images, (side, side), mode="bicubic", antialias=True)
+    return square.round_().clamp_(0, 255).byte()

@@ -1,0 +1,307 @@
+"""One pass over a list of files: each image gets what it lacks of its texture record.
+
+The stages of a pass run at the same time, each in threads of its own, a batch of files at a time: files are
+read, decoded, encoded, drafted (base channels and maps, quantised), coded and written. On a GPU, all but
+reading and writing happens there, and only whole numbers come back. Records are committed in the order of the
+files: first to the store, then to the registry. A pass that was interrupted anywhere goes on from what the
+store holds, so no finished image is made twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.errors import ImageReadError
+from ..catalogue.registry import KnownFile
+from ..catalogue.types import ImageKey, InterestVectors, Skipped, StageTime, TextureRecord
+from .encoders import DenseEncoder
+from .images import decode_image
+from .lacking import Lacking
+from .reading import read_content
+from .scan import FoundFile
+from .threads import Stages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .textures import Drafts
+
+BATCH_SIZE = 8
+"""Images that go through the encoder together on a processor; more of them gain nothing."""
+
+READERS = 4
+"""Threads that read files. Reading waits for the disk, and hashing does without Python's lock."""
+
+COMMIT_SECONDS = 5.0
+COMMIT_IMAGES = {"cpu": 64, "cuda": 512}
+"""A commit waits for the disk, once for each shard: after so many images, or `COMMIT_SECONDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pass is, in files: `done` of `total` are committed, `skipped` of them with a reason."""
+
+    done: int
+    total: int
+    skipped: int
+
+
+@dataclass(slots=True)
+class _Job:
+    """One file on its way, the `first` with its content or not. The stages fill it in."""
+
+    file: FoundFile
+    content: bytes = b""
+    key: ImageKey | None = None
+    size: tuple[int, int] | None = None
+    first: bool = False
+    lacking: Lacking = field(default_factory=Lacking)
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Files on their way together, and those of them, `made`, whose images get something, in order."""
+
+    jobs: list[_Job]
+    made: list[_Job] = field(default_factory=list)
+    working: Tensor | None = None
+    squares: Tensor | None = None
+    features: Tensor | None = None
+    drafts: Drafts | None = None
+    codes: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def lacking(self) -> list[Lacking]:
+        return [job.lacking for job in self.made]
+
+    def records(self) -> Iterator[TextureRecord]:
+        if self.drafts is None:
+            return
+        for place, job in enumerate(self.made):
+            assert job.key is not None
+            drafts = self.drafts
+            yield TextureRecord(
+                job.key, drafts.bases.get(place), drafts.maps.get(place) or {}, self.codes.get(place)
+            )
+
+
+class Pass:
+    """One run over a list of files: it makes what their images lack, and `again` the maps named there.
+
+    Attributes:
+        files: all of them.
+        needed: interests whose maps must be made.
+        indexed: files whose image has a texture now.
+        skipped: those that could not be read.
+        stages: what each stage took.
+        on_cpu: images that were decoded by the processor, though the encoder runs on a GPU.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        on_progress: Callable[[Progress], None],
+        files: Sequence[FoundFile],
+        codes: bool,
+        again: Mapping[ImageKey, frozenset[int]] = MappingProxyType({}),
+    ) -> None:
+        self.files = files
+        self.needed = frozenset[int]().union(*again.values())
+        self.indexed = 0
+        self.skipped: list[Skipped] = []
+        self.stages: tuple[StageTime, ...] = ()
+        self.on_cpu = 0
+        self._catalogue = catalogue
+        self._on_progress = on_progress
+        self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
+        self._codes = codes
+        self._again = again
+        self._claimed: set[ImageKey] = set()
+        self._undecodable: dict[ImageKey, str] = {}
+        self._pending: list[_Batch] = []
+        self._reported: Progress | None = None
+
+    def run(
+        self, encoder: DenseEncoder, vectors: Mapping[int, InterestVectors], batch_size: int | None
+    ) -> None:
+        """Do it all.
+
+        Args:
+            encoder: of the catalogue.
+            vectors: of interests. One that is not among them gets no maps.
+            batch_size: as for `index_corpus`.
+        """
+        from .decoding import Decoder
+        from .textures import TextureMaker, one_thread, own_stream, room_for
+
+        self._wanted &= vectors.keys()
+        codebook = self._catalogue.codebook() if self._codes else None
+        maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
+        on_gpu = maker.device.type == "cuda"
+        size = batch_size or (room_for(maker) if on_gpu else BATCH_SIZE)
+        cores = os.cpu_count() or 1
+        self._commit_images = COMMIT_IMAGES[maker.device.type]
+        self._last_commit = time.monotonic()
+        self._report()
+        prepare: Callable[[], None] = _nothing
+        prepare_beside: Callable[[], None] = one_thread
+        # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
+        encoders, beside = 1, max(1, cores // 2)
+        if on_gpu:
+            prepare = prepare_beside = partial(own_stream, maker.device)
+            # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
+            encoders, beside = 2, 1
+        try:
+            with Stages() as stages, Decoder(maker) as self._decoder, threadpool_limits(1, user_api="blas"):
+                batches = stages.run("read", READERS, self._read, _chunks(self.files, size))
+                batches = map(self._claim, batches)
+                batches = stages.run("decode", beside, self._decode, batches, prepare_beside)
+                batches = stages.run("encode", encoders, self._encode, batches, prepare)
+                batches = stages.run("draft", beside, self._draft, batches, prepare_beside)
+                batches = stages.run("code", beside, self._code, batches, prepare_beside)
+                for _ in stages.run("write", 1, self._write, batches):
+                    self._report()
+                self._commit()
+                self.stages, self.on_cpu = stages.times(), self._decoder.on_cpu
+        except KeyboardInterrupt:
+            self._commit()
+            raise
+        finally:
+            self._report()
+
+    def _report(self) -> None:
+        """Tell how far the pass is, if it is further than it was when that was last told."""
+        progress = Progress(self.indexed + len(self.skipped), len(self.files), len(self.skipped))
+        if progress != self._reported:
+            self._reported = progress
+            self._on_progress(progress)
+
+    def _read(self, files: Sequence[FoundFile]) -> _Batch:
+        return _Batch([_read(file) for file in files])
+
+    def _claim(self, batch: _Batch) -> _Batch:
+        """Find out, in the order of files, what is to be made of each image: by the first that holds it."""
+        for job in batch.jobs:
+            if job.key is not None and job.key not in self._claimed:
+                self._claimed.add(job.key)
+                lacking = lacks(self._catalogue, job.key, self._wanted, self._codes)
+                again = self._again.get(job.key, frozenset())
+                job.lacking = replace(lacking, interests=lacking.interests | again)
+                job.first = True
+        return batch
+
+    def _decode(self, batch: _Batch) -> _Batch:
+        """Decode the images that something is to be made of."""
+        for job in batch.jobs:
+            if job.first and not job.lacking and job.key is not None:
+                self._measure(job, job.key)
+        chosen = [job for job in batch.jobs if job.lacking]
+        decoded = self._decoder.decode([(job.content, job.file.path) for job in chosen])
+        for job, outcome in zip(chosen, decoded.outcomes, strict=True):
+            if isinstance(outcome, ImageReadError):
+                self._fail(job, outcome)
+            else:
+                job.size = outcome
+                batch.made.append(job)
+        for job in batch.jobs:
+            job.content = b""
+        batch.working, batch.squares = decoded.working, decoded.squares
+        self._maker.wait()
+        return batch
+
+    def _measure(self, job: _Job, key: ImageKey) -> None:
+        """The size of an image whose record is there, but which the registry may not know."""
+        try:
+            job.size = (
+                self._catalogue.registry.image_size(key) or decode_image(job.content, job.file.path).size
+            )
+        except ImageReadError as error:
+            self._fail(job, error)
+
+    def _fail(self, job: _Job, error: ImageReadError) -> None:
+        assert job.key is not None
+        self._undecodable[job.key] = job.reason = error.reason
+
+    def _encode(self, batch: _Batch) -> _Batch:
+        if batch.squares is not None:
+            batch.features = self._maker.encode(batch.squares)
+            self._maker.wait()
+            batch.squares = None
+        return batch
+
+    def _draft(self, batch: _Batch) -> _Batch:
+        if batch.features is not None:
+            batch.drafts = self._maker.draft(batch.working, batch.features, batch.lacking)
+            batch.working = None
+        return batch
+
+    def _code(self, batch: _Batch) -> _Batch:
+        if batch.features is not None:
+            batch.codes = self._maker.codes(batch.features, batch.lacking, self._decoder.map)
+            batch.features = None
+        return batch
+
+    def _write(self, batch: _Batch) -> None:
+        self._pending.append(batch)
+        waiting = sum(len(each.jobs) for each in self._pending)
+        if waiting >= self._commit_images or time.monotonic() - self._last_commit > COMMIT_SECONDS:
+            self._commit()
+
+    def _commit(self) -> None:
+        batches, self._pending = self._pending, []
+        jobs = [job for batch in batches for job in batch.jobs]
+        if not jobs:
+            return
+        self._catalogue.store.write(record for batch in batches for record in batch.records())
+        rows = [self._row(job) for job in jobs]
+        sizes = {job.key: job.size for job in jobs if job.key is not None and job.size is not None}
+        self._catalogue.registry.record_files(rows, sizes)
+        for row in rows:
+            if row.reason is None:
+                self.indexed += 1
+            else:
+                self.skipped.append(Skipped(os.fsdecode(row.path), row.reason))
+        self._last_commit = time.monotonic()
+
+    def _row(self, job: _Job) -> KnownFile:
+        # A file with the content of one that could not be decoded shares its fate.
+        reason = job.reason if job.key is None else self._undecodable.get(job.key)
+        key = job.key if reason is None else None
+        file = job.file
+        return KnownFile(file.path, file.size, file.mtime_ns, file.device, key, reason, None)
+
+
+def lacks(catalogue: Catalogue, key: ImageKey, wanted: frozenset[int], codes: bool) -> Lacking:
+    """What an image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
+    held = catalogue.store.held(key)
+    code = codes and not catalogue.store.has_code(key)
+    return Lacking(held is None, wanted - (held or frozenset()), code)
+
+
+def _nothing() -> None:
+    """Prepare a thread that needs nothing."""
+
+
+def _read(file: FoundFile) -> _Job:
+    try:
+        content = read_content(file.path, file.span)
+    except ImageReadError as error:
+        return _Job(file, reason=error.reason)
+    return _Job(file, content, ImageKey.of(content))
+
+
+def _chunks(files: Sequence[FoundFile], size: int) -> Iterator[list[FoundFile]]:
+    each = iter(files)
+    while chunk := list(islice(each, size)):
+        yield chunk
