@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from quality import SHARED, Truth, mean
 from texcat.catalogue.codes import Codebook, code_maps
-from texcat.catalogue.grid import resize_plane
+from texcat.catalogue.grid import enlarge_map, resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer import codes
 from texcat.indexer.encoders import DenseEncoder, load_encoder
@@ -239,7 +239,7 @@ def exact_maps(features: Floats, directions: Floats) -> Floats:
 
 def coded_maps(code: bytes, codebook: Codebook, directions: Floats) -> Floats:
     """Maps from a code: [N, 32, 32]."""
-    return resize_plane(code_maps(code, codebook.coordinates(directions)), GRID)
+    return enlarge_map(code_maps(code, codebook.coordinates(directions)))
 
 
 def figures(tally: Tally, exact_hits: Sequence[float | None]) -> dict[str, float | None]:

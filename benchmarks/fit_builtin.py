@@ -23,7 +23,7 @@ import _report
 import numpy as np
 import torch
 from quality import SHARED, Score, Truth, shown, summary
-from texcat.catalogue.grid import resize_plane
+from texcat.catalogue.grid import enlarge_map, resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer.encoders.builtin import FEATURES, FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections, Moments, fit_directions
@@ -144,7 +144,7 @@ def score(features: list[Tensor], pair: Pair, directions: Tensor) -> Score:
     """Score of one pair's map."""
     photo, category, truth = pair
     similarity = torch.einsum("d,dij->ij", directions[category], features[photo])
-    return truth.score(resize_plane(similarity.numpy(), GRID))
+    return truth.score(enlarge_map(similarity.numpy()))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from _masks import CUT, CUTS, Mask, read_masks
 from numpy.typing import NDArray
 from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.derived import derived_planes
-from texcat.catalogue.grid import grid_channels, resize_plane
+from texcat.catalogue.grid import enlarge_map, grid_channels, resize_plane
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import GRID
 from texcat.indexer.channels import ChannelInputs, base_channels
@@ -177,7 +177,7 @@ def phrase_maps(encoder: DenseEncoder, features: Map, direction: NDArray[np.floa
     """The map of a direction, 32x32, before and after storage."""
     similarity = np.einsum("d,dij->ij", direction, features)
     stored = dequantise(quantise(resize_plane(similarity, encoder.map_size)[None]))[0]
-    return resize_plane(similarity, GRID), resize_plane(stored, GRID)
+    return resize_plane(similarity, GRID), enlarge_map(stored)
 
 
 def saliency(square: NDArray[np.uint8]) -> Map:

@@ -228,17 +228,20 @@ class OpenedCode:
         frequencies: kept a side, F.
         width: K, coordinates of a direction.
         scales: float32 [1 + rank], of the rows of B.
-        blocks: int8 [n, 32], the blocks that hold anything but zeros.
-        places: int64 [blocks], where among `blocks` each block of the table is, row by row; from n on it is
-            all zeros. A row of the table holds one of U, padded to blocks, and one of B, likewise; the first
-            has none of U.
+        wide: int8 [n, 32], blocks of a byte a number, the first that there are.
+        pairs: int8 [m, 32], the blocks after them, two and two: numbers of four bits, those of the one in the
+            low halves of the bytes, those of the next in the high ones.
+        places: int64 [blocks], where among those n + 2 m blocks each block of the table is, row by row; from
+            n + 2 m on it is all zeros. A row of the table holds one of U, padded to blocks, and one of B,
+            likewise; the first has none of U.
     """
 
     side: int
     frequencies: int
     width: int
     scales: Floats
-    blocks: NDArray[np.int8]
+    wide: NDArray[np.int8]
+    pairs: NDArray[np.int8]
     places: NDArray[np.intp]
 
 
@@ -266,17 +269,16 @@ def open_code(code: bytes) -> OpenedCode:
     places = _places(1 + rank, padded(area), padded(width))
     if wide + 2 * pairs > len(places):
         raise _damaged(f"at most {len(places)} blocks", wide + 2 * pairs)
-    blocks = np.empty((wide + 2 * pairs, BLOCK), np.int8)
-    blocks[:wide] = first
-    _put_halves(second, blocks[wide:])
-    return OpenedCode(side, frequencies, width, scales * np.float32(step), blocks, places)
+    return OpenedCode(side, frequencies, width, scales * np.float32(step), first, second, places)
 
 
 def _unpack(code: bytes) -> _Unpacked:
     """The table that was packed."""
     found = open_code(code)
     ordered = np.zeros((len(found.places), BLOCK), np.int8)
-    ordered[: len(found.blocks)] = found.blocks
+    wide, end = len(found.wide), len(found.wide) + 2 * len(found.pairs)
+    ordered[:wide] = found.wide
+    _put_halves(found.pairs, ordered[wide:end])
     table = ordered.take(found.places, axis=0).reshape(len(found.scales), -1)
     area = found.frequencies**2
     u, b = table[1:, :area], table[:, padded(area) : padded(area) + found.width]

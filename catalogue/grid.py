@@ -20,6 +20,8 @@ Plane = NDArray[np.float32]
 
 _PLANE, _STACK = 2, 3
 _NEGLIGIBLE = 1e-8
+_ANY_LEVEL = 1e4
+_MAP_NOISE = 1e-3
 
 
 @lru_cache(maxsize=1)
@@ -75,6 +77,43 @@ def resize_plane(plane: Plane, side: int) -> Plane:
     rows: Plane = resize_matrix(height, side) @ plane
     resized: Plane = rows @ resize_matrix(width, side).T
     return resized
+
+
+@lru_cache(maxsize=32)
+def map_matrix(side: int) -> NDArray[np.float32]:
+    """Matrix M, float32 [32, side], read-only, with which ``M @ map @ M.T`` enlarges an interest map.
+
+    Maps are smooth, and were averaged when they were brought to `side` cells. To interpolate linearly is to
+    average once more, and moves peaks (design/0013). M undoes the average: it is the best linear estimate of
+    what was averaged (ordinary kriging; Matheron 1963), taken to be noise of any level, smoothed with a
+    Gaussian of one cell of `side`: ``M = C R^T (R C R^T + N)^-1``, with R the averages (`resize_matrix`), G
+    the Gaussian, ``C = G G^T``, and N a thousandth of the averages' variance: maps are kept in eight bits,
+    and strengths are cut off at 0.
+
+    Its rows sum to 1, but hold negative weights, too: beside an edge that is steeper than that, the result
+    leaves the range of the map by an eighth of the step, and next to the border by a third. A map with 32
+    cells a side, or more, is averaged.
+
+    Raises:
+        UsageError: `side` is below 1.
+    """
+    if side >= GRID:
+        return resize_matrix(side, GRID)
+    average = resize_matrix(GRID, side).astype(np.float64)
+    smooth = gaussian_matrix(GRID, GRID / side).astype(np.float64)
+    shared = smooth @ smooth.T
+    noise = _MAP_NOISE * np.trace(average @ shared @ average.T) / side
+    known = (shared + _ANY_LEVEL) @ average.T
+    weights = np.linalg.solve(average @ known + noise * np.eye(side), known.T).T
+    return _read_only(weights / weights.sum(axis=1, keepdims=True))
+
+
+def enlarge_map(plane: Plane) -> Plane:
+    """Enlarge interest maps [n, n] or [C, n, n], as `map_matrix`: float32 [32, 32] or [C, 32, 32]."""
+    matrix = map_matrix(plane.shape[-1])
+    rows: Plane = matrix @ plane
+    enlarged: Plane = rows @ matrix.T
+    return enlarged
 
 
 @lru_cache(maxsize=32)

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..catalogue.channels import ChannelSchema
 from ..catalogue.derived import derived_planes, interest_edges, interest_saliency, presence
-from ..catalogue.grid import grid_channels, resize_plane
+from ..catalogue.grid import enlarge_map, grid_channels
 from ..catalogue.quantise import dequantise
-from ..catalogue.types import GRID, Planes
+from ..catalogue.types import Planes
 from ..catalogue.weights import CONFIDENT
 from .types import Match
 
@@ -61,7 +61,9 @@ def texture_planes(held: ChannelSchema, base: Planes, blended: Plane, calibrated
         calibrated: whether it is made of strengths.
     """
     stored = dict(zip(held.stored.names, dequantise(base), strict=True))
-    similarity = resize_plane(blended, GRID)
+    similarity = enlarge_map(blended)
+    if calibrated:
+        similarity = np.maximum(similarity, 0)
     return {
         **stored,
         **derived_planes(stored),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -15,7 +15,8 @@ from ..catalogue.distribution import Distribution
 from ..catalogue.types import ImageKey, InterestVectors
 from .caching import keep
 from .computing import Computer
-from .kernels import coded_map
+from .kernels import Places, coded_blend, coded_map
+from .types import Matches
 
 CACHED_PHRASES = 1024
 SAMPLE_IMAGES = 256
@@ -46,22 +47,43 @@ class Decoder:
         self._distributions.clear()
         self._of_phrases.clear()  # a phrase may be an interest with other exemplars now
 
-    def interest_maps(self, key: ImageKey, interests: Sequence[int]) -> Floats | None:
-        """Maps of interests in an image: float32 [N, n, n]; None when it has no code, or one is not known.
+    def interest_map(self, key: ImageKey, interest: int) -> Floats | None:
+        """Map of an interest in an image: float32 [n, n]; None when that has no code, or this is not known.
 
-        They are on the grid and the scale of the encoder.
+        It is on the grid and the scale of the encoder.
 
         Raises:
             RecordCorruptError: the code is damaged.
             CatalogueError: the codebook is lost or damaged.
         """
         code = self._code(key)
+        if code is None or interest not in self._vectors:
+            return None
+        return coded_map(code, self._of_interest(interest)[0])
+
+    def blend(self, key: ImageKey, matches: Matches, places: Places) -> Floats | None:
+        """`blending.blend` of the maps of those of `matches` at `places`, at least one: float32 [n, n].
+
+        None when the image has no code, or one of the interests is not known.
+
+        Raises:
+            RecordCorruptError, CatalogueError: as `interest_map`.
+        """
+        interests = [matches[place].interest.id for place in places.tolist()]
+        code = self._code(key)
         if code is None or any(interest not in self._vectors for interest in interests):
             return None
-        return np.stack([coded_map(code, self._of_interest(interest)[0]) for interest in interests])
+        coordinates = [self._of_interest(interest) for interest in interests]
+        return coded_blend(
+            code,
+            coordinates[0] if len(coordinates) == 1 else np.concatenate(coordinates),
+            matches.gains[places],
+            matches.medians[places],
+            matches.calibrated,
+        )
 
     def phrase_map(self, key: ImageKey, phrase: str) -> Floats | None:
-        """Map of any phrase in an image: float32 [n, n], as `interest_maps`.
+        """Map of any phrase in an image: float32 [n, n], as `interest_map`.
 
         None when the image has no code, or the phrase is new and the encoder may not be loaded.
         """

@@ -18,7 +18,7 @@ from ..catalogue.codec import HEADER_BYTES
 from ..catalogue.codes import BLOCK, cosines, open_code
 from ..catalogue.derived import HALF_PRESENT, LOWPASS_REACH, LOWPASS_SIGMA, LUMA, centre_surround
 from ..catalogue.errors import UsageError
-from ..catalogue.grid import gaussian_matrix, grid_channels, resize_matrix
+from ..catalogue.grid import gaussian_matrix, grid_channels, map_matrix, resize_matrix
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID
 from .relevance import EDGE_WEIGHT, PRESENCE_WEIGHT, SALIENCY_WEIGHT
@@ -26,6 +26,7 @@ from .types import Matches
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
+Places = NDArray[np.int64]
 
 CELLS = GRID * GRID
 _LOWEST = np.finfo(np.float32).min
@@ -85,8 +86,11 @@ class Assembler:
         padded = -(-side // _BLOCK) * _BLOCK
         pad = ((0, padded - side), (0, padded - side))
         centre, surround = (np.pad(matrix, pad) for matrix in centre_surround(side))
-        self._taller = np.pad(resize_matrix(side, GRID), ((0, 0), pad[1]))
-        wider = [(self._taller @ matrix).T for matrix in (np.eye(padded), centre, surround)]
+        of_map, of_contrast = (
+            np.pad(m, ((0, 0), pad[1])) for m in (map_matrix(side), resize_matrix(side, GRID))
+        )
+        self._taller = np.stack([of_map, of_contrast])
+        wider = [of_map.T, (of_contrast @ centre).T, (of_contrast @ surround).T]
         self._wider = np.array(wider, np.float32, order="C")
         self._contrast = np.hstack([centre, -surround])
         self._nothing = np.zeros((side, side), np.float32)
@@ -126,11 +130,10 @@ class Assembler:
         return planes if self._all else planes[self._wanted], relevance, lacking
 
 
-def lacking(maps: Buffer, matches: Matches) -> list[int]:
-    """Places of the `matches` whose map is not in `maps` (see `Assembler.assemble`)."""
-    held = [codec.decode(record)[0].tolist() for record in _records(maps)]
-    wanted = zip(matches.which.tolist(), matches.slots.tolist(), strict=True)
-    return [place for place, (part, slot) in enumerate(wanted) if slot not in held[part]]
+def lacking(maps: Buffer, matches: Matches) -> Places:
+    """Places of the `matches` whose map is not in `maps` (see `Assembler.assemble`): int64, ascending."""
+    found: Places = _lacking(np.frombuffer(maps, np.uint8), len(matches.parts), matches.which, matches.slots)
+    return found
 
 
 def side_of_maps(maps: Buffer) -> int | None:
@@ -163,24 +166,16 @@ def _blend(
 ) -> int:
     """Add the maps of matches to `total` [n * n]; how many of them have none."""
     cells = len(total)
-    starts = np.empty(parts, np.int64)
-    start = 0
-    for part in range(parts):
-        starts[part] = start
-        start += _length(maps, start)
+    starts = _starts(maps, parts)
     lacking = 0
     for match in range(len(which)):
         start = starts[which[match]]
-        count = _count(maps, start)
-        table = start + HEADER_BYTES
-        levels = maps[table : table + 8 * count].view(np.float32)
-        held = maps[table + 8 * count : table + 10 * count].view(np.uint16)
-        place = 0
-        while place < count and held[place] != slots[match]:
-            place += 1
+        count, place = _count(maps, start), _place(maps, start, slots[match])
         if place == count:
             lacking += 1
             continue
+        table = start + HEADER_BYTES
+        levels = maps[table : table + 8 * count].view(np.float32)
         low, high = levels[place], levels[count + place]
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         first = table + 10 * count + place * cells
@@ -192,6 +187,41 @@ def _blend(
         for cell in range(cells):
             total[cell] += share * max(np.float32(values[cell]) * step + above, least)
     return lacking
+
+
+@njit(nogil=True, cache=True)
+def _lacking(maps: Bytes, parts: int, which: Places, slots: Places) -> Places:
+    starts = _starts(maps, parts)
+    places, count = np.empty(len(which), np.int64), 0
+    for match in range(len(which)):
+        start = starts[which[match]]
+        if _place(maps, start, slots[match]) == _count(maps, start):
+            places[count] = match
+            count += 1
+    return places[:count]
+
+
+@njit(nogil=True, cache=True)
+def _starts(maps: Bytes, parts: int) -> Places:
+    """Where each record begins of those that are joined in `maps`."""
+    starts = np.empty(parts, np.int64)
+    start = 0
+    for part in range(parts):
+        starts[part] = start
+        start += _length(maps, start)
+    return starts
+
+
+@njit(nogil=True, cache=True)
+def _place(records: Bytes, start: int, slot: int) -> int:
+    """Which of the planes of the record at `start` is that of `slot`; their number if none is."""
+    count = _count(records, start)
+    table = start + HEADER_BYTES + 8 * count
+    held = records[table : table + 2 * count].view(np.uint16)
+    place = 0
+    while place < count and held[place] != slot:
+        place += 1
+    return place
 
 
 @njit(nogil=True, cache=True)
@@ -237,6 +267,11 @@ def _assemble(
     So are all, when a map is lacking and the blend must be `complete`.
     """
     of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = numbers
+    side = len(extra)
+    small = extra.copy().reshape(side * side)
+    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
+    if lacking and complete:
+        return lacking
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
     work = np.empty(4 * CELLS, np.float32)  # in one piece: to allocate is not free
     count = len(rows)
@@ -282,23 +317,23 @@ def _assemble(
     if flags & _HAS_OBJECTS:
         _boundaries(of_objects, work.view(np.uint8), planes[_BOUNDARY])
 
-    side, padded = len(extra), len(contrast)
-    small = extra.copy().reshape(side * side)
-    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
-    if lacking and complete:
-        return lacking
+    padded = len(contrast)
     grid_small = np.zeros((padded, padded), np.float32)
     wide = np.empty((2 * padded, GRID), np.float32)
     _pad(small, side, grid_small)
     _product(grid_small, wider[0], wide[:padded])
-    _product(taller, wide[:padded], square[_SIMILARITY])
+    _product(taller[0], wide[:padded], square[_SIMILARITY])
+    if calibrated:
+        similarity = planes[_SIMILARITY]
+        for cell in range(CELLS):
+            similarity[cell] = max(similarity[cell], np.float32(0))
     _presence(small, calibrated, half, small)
     _pad(small, side, grid_small)
     _product(grid_small, wider[1], wide[:padded])
     _product(grid_small, wider[2], wide[padded:])
     apart = np.empty((padded, GRID), np.float32)
     _product(contrast, wide, apart)
-    _product(taller, apart, square[_INTEREST_SALIENCY])
+    _product(taller[1], apart, square[_INTEREST_SALIENCY])
     stands_out = planes[_INTEREST_SALIENCY]
     for cell in range(CELLS):
         stands_out[cell] = max(stands_out[cell], np.float32(0))
@@ -446,7 +481,7 @@ def _boundaries(labels: Bytes, work: Bytes, out: Floats) -> None:
         out[cell] = np.float32(1) if differs else np.float32(0)
 
 
-# Two more, in this file since all of numba's code is. The first is `codes.code_maps` for one direction.
+# Two more, in this file since all of numba's code is. The first is `codes.code_maps` and `blending.blend`.
 
 
 def coded_map(code: bytes, coordinates: Floats) -> Floats:
@@ -455,65 +490,114 @@ def coded_map(code: bytes, coordinates: Floats) -> Floats:
     Raises:
         RecordCorruptError, FormatVersionError, UsageError: as `codes.code_maps`.
     """
+    return coded_blend(code, coordinates[None], _ONE, _ZERO, calibrated=False)
+
+
+def coded_blend(code: bytes, coordinates: Floats, gains: Floats, medians: Floats, calibrated: bool) -> Floats:
+    """Sum of the maps of directions with `coordinates` [N, K], or of their strengths: float32 [side, side].
+
+    Args:
+        code: of an image.
+        coordinates: float32 [N, K], of the directions.
+        gains, medians, calibrated: of each, float32 [N] (see `Matches`).
+
+    Raises:
+        RecordCorruptError, FormatVersionError, UsageError: as `codes.code_maps`.
+    """
     found = open_code(code)
-    if len(coordinates) != found.width:
+    count, width = coordinates.shape
+    if width != found.width:
         raise UsageError(
-            f"coordinates must be [{found.width}], got [{len(coordinates)}]; use the catalogue's codebook"
+            f"coordinates must be [N, {found.width}], got {[count, width]}; use the catalogue's codebook"
         )
-    padded = np.zeros(-(-found.width // _CODED) * _CODED, np.float32)
-    padded[: found.width] = coordinates
+    padded = np.zeros((count, -(-width // _CODED) * _CODED), np.float32)
+    padded[:, :width] = coordinates
     basis = cosines(found.side, found.frequencies)
-    plane = np.empty((found.side, found.side), np.float32)
-    _coded_map(found.blocks, found.places, found.scales, padded, basis, plane)
-    return plane
+    total = np.zeros((found.side, found.side), np.float32)
+    _coded_blend(
+        found.wide, found.pairs, found.places, found.scales, padded, basis, gains, medians, calibrated, total
+    )
+    return total
+
+
+_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def _coded_map(
-    blocks: NDArray[np.int8],
-    places: NDArray[np.int64],
+def _coded_blend(
+    wide: NDArray[np.int8],
+    pairs: NDArray[np.int8],
+    places: Places,
     scales: Floats,
     coordinates: Floats,
     basis: Floats,
-    out: Floats,
+    gains: Floats,
+    medians: Floats,
+    calibrated: bool,
+    total: Floats,
 ) -> None:
+    """Add to `total` [side, side]."""
+    flat = _blocks(wide, pairs)
     frequencies, side = basis.shape
     across = len(places) // len(scales)  # blocks of a row of the table
-    left = across - len(coordinates) // _CODED  # of them, of U
-    weights, spectrum = np.empty(len(scales), np.float32), np.zeros(left * _CODED, np.float32)
+    left = across - coordinates.shape[1] // _CODED  # of them, of U
+    held = len(flat) // _CODED
+    weights, spectrum = np.empty(len(scales), np.float32), np.empty(left * _CODED, np.float32)
     sums = np.empty(_CODED, np.float32)  # side by side: one sum in order would not be vectorised
-    flat, held = blocks.reshape(blocks.size), len(blocks)
-    for row in range(len(scales)):
-        sums[:] = 0
-        for column in range(left, across):
-            place = places[row * across + column]
-            if place < held:
-                start = (column - left) * _CODED
-                numbers = flat[place * _CODED : (place + 1) * _CODED]
-                own = coordinates[start : start + _CODED]
-                for k in range(_CODED):
-                    sums[k] += numbers[k] * own[k]
-        weights[row] = sums.sum() * scales[row]
-    for row in range(1, len(scales)):
-        weight = weights[row]
-        for column in range(left):
-            place = places[row * across + column]
-            if place < held:
-                numbers = flat[place * _CODED : (place + 1) * _CODED]
-                part = spectrum[column * _CODED : (column + 1) * _CODED]
-                for k in range(_CODED):
-                    part[k] += weight * numbers[k]
-    spectrum[0] += weights[0]
-    rows = np.zeros((frequencies, side), np.float32)
-    for r in range(frequencies):
+    rows, plane = np.empty((frequencies, side), np.float32), np.empty((side, side), np.float32)
+    for each in range(len(coordinates)):
+        for row in range(len(scales)):
+            sums[:] = 0
+            for column in range(left, across):
+                place = places[row * across + column]
+                if place < held:
+                    start = (column - left) * _CODED
+                    numbers = flat[place * _CODED : (place + 1) * _CODED]
+                    own = coordinates[each, start : start + _CODED]
+                    for k in range(_CODED):
+                        sums[k] += numbers[k] * own[k]
+            weights[row] = sums.sum() * scales[row]
+        spectrum[:] = 0
+        spectrum[0] = weights[0]
+        for row in range(1, len(scales)):
+            weight = weights[row]
+            for column in range(left):
+                place = places[row * across + column]
+                if place < held:
+                    numbers = flat[place * _CODED : (place + 1) * _CODED]
+                    part = spectrum[column * _CODED : (column + 1) * _CODED]
+                    for k in range(_CODED):
+                        part[k] += weight * numbers[k]
+        rows[:] = 0
+        for r in range(frequencies):
+            for f in range(frequencies):
+                for c in range(side):
+                    rows[r, c] += spectrum[r * frequencies + f] * basis[f, c]
+        plane[:] = 0
         for f in range(frequencies):
-            for c in range(side):
-                rows[r, c] += spectrum[r * frequencies + f] * basis[f, c]
-    out[:] = 0
-    for f in range(frequencies):
+            for r in range(side):
+                for c in range(side):
+                    plane[r, c] += basis[f, r] * rows[f, c]
+        gain, median = gains[each], medians[each]
+        least = np.float32(0) if calibrated else _LOWEST
         for r in range(side):
             for c in range(side):
-                out[r, c] += basis[f, r] * rows[f, c]
+                total[r, c] += gain * max(plane[r, c] - median, least)
+
+
+@njit(nogil=True, cache=True)
+def _blocks(wide: NDArray[np.int8], pairs: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The numbers of all blocks, one after the other (see `codes.OpenedCode`)."""
+    flat = np.empty(wide.size + 2 * pairs.size, np.int8)
+    flat[: wide.size] = wide.reshape(wide.size)
+    for pair in range(len(pairs)):
+        start = wide.size + 2 * pair * _CODED
+        low, high = flat[start : start + _CODED], flat[start + _CODED : start + 2 * _CODED]
+        numbers = pairs[pair]
+        for k in range(_CODED):
+            low[k] = np.int8(np.int8(numbers[k] << np.int8(4)) >> np.int8(4))
+            high[k] = numbers[k] >> np.int8(4)
+    return flat
 
 
 # The second: see `coverage.CoverageAllocator`.

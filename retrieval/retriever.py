@@ -15,10 +15,10 @@ from ..catalogue import codec
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.distribution import Distribution
 from ..catalogue.errors import EncoderNeededError, ImageReadError, RecordMissingError, UsageError
-from ..catalogue.grid import resize_plane
+from ..catalogue.grid import enlarge_map
 from ..catalogue.quantise import dequantise
 from ..catalogue.store import Buffer
-from ..catalogue.types import GRID, ImageKey, Interest, TextureRecord
+from ..catalogue.types import ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import Allocation
 from .attending import allocator, needed_budget
@@ -26,7 +26,7 @@ from .blending import blend, own_share
 from .caching import keep
 from .computing import Computer
 from .decoding import Decoder
-from .kernels import Assembler, lacking, side_of_maps
+from .kernels import Assembler, Places, lacking, side_of_maps
 from .learning import Learning
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
@@ -192,12 +192,12 @@ class Retriever:
         share = 0.0 if own is None else own_share(confidence) if found else 1.0
         assembler = self._assembler(maps, own if made is None else made)
         if assembler is None:  # none of these maps is stored, nor was any before: their grid is not known yet
-            made, maps_tier = self._make(source, found, found.calibrated)
+            made, maps_tier = self._make(source, found, np.arange(len(found)))
             assembler = self._assembler(maps, made)
         assert assembler is not None
         textures, scores, count = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
         if count and made is None:
-            made, maps_tier = self._make(source, _lacking(maps, found), found.calibrated)
+            made, maps_tier = self._make(source, found, lacking(maps, found))
             textures, scores, _ = assembler.assemble(base, maps, found, 1 - share, _mix(made, own, share))
         return Lookup(
             key=source.key,
@@ -237,7 +237,7 @@ class Retriever:
         if isinstance(hit, Lookup):
             return hit
         base, maps = hit
-        decoded = self._decode(key, _lacking(maps, found), found.calibrated)
+        decoded = self._decoder.blend(key, found, lacking(maps, found))
         if decoded is None:
             return None
         read = perf_counter()
@@ -276,8 +276,7 @@ class Retriever:
         decoded = None
         if interest is not None:
             self._matching()  # from which the decoder knows the interests as they are
-            maps = self._decoder.interest_maps(source.key, [interest.id])
-            decoded = None if maps is None else maps[0]
+            decoded = self._decoder.interest_map(source.key, interest.id)
         if decoded is None:
             decoded = self._decoder.phrase_map(source.key, phrase)
         if decoded is None:
@@ -285,15 +284,17 @@ class Retriever:
         return self._scaled(decoded, phrase, interest, scale)
 
     def _scaled(self, plane: Plane, phrase: str, interest: Interest | None, scale: Scale) -> Plane:
-        """A raw map on another scale, and enlarged."""
-        if scale != "raw":
-            distribution = None
-            if interest is not None:
-                fingerprint = self.catalogue.settings.fingerprint
-                distribution = self.catalogue.registry.distributions(fingerprint).get(interest.id)
-            distribution = distribution or self._distribution(phrase, plane)
-            plane = distribution.strength(plane) if scale == "strength" else distribution.percentile(plane)
-        return resize_plane(plane, GRID)
+        """A raw map enlarged, and on another scale."""
+        if scale == "raw":
+            return enlarge_map(plane)
+        distribution = None
+        if interest is not None:
+            fingerprint = self.catalogue.settings.fingerprint
+            distribution = self.catalogue.registry.distributions(fingerprint).get(interest.id)
+        distribution = distribution or self._distribution(phrase, plane)
+        if scale == "percentile":
+            return distribution.percentile(enlarge_map(plane))
+        return np.maximum(enlarge_map(distribution.strength(plane)), 0)  # as a look-up does
 
     def search(self, query: str, n: int = 20) -> Found:
         """The `n` photos that answer a query best: see `search.Searcher`, and `query` for how one is written.
@@ -423,19 +424,15 @@ class Retriever:
         base = codec.encode(range(len(record.base.values)), record.base, key, 0, bytes(codec.TAG_BYTES))
         return (base, codec.EMPTY * len(matches.parts)), self._computed(record, matches, matches.calibrated)
 
-    def _make(self, source: Source, matches: Sequence[Match], calibrated: bool) -> tuple[Plane, Tier]:
-        """Blend of the maps of `matches`, made now: from the image's code when it has one."""
-        decoded = self._decode(source.key, matches, calibrated)
+    def _make(self, source: Source, matches: Matches, places: Places) -> tuple[Plane, Tier]:
+        """Blend of the maps of `matches` at `places`, made now: from the image's code when it has one."""
+        decoded = self._decoder.blend(source.key, matches, places)
         if decoded is not None:
             return decoded, Tier.CODED
-        ids = [match.interest.id for match in matches]
+        chosen = [matches[place] for place in places.tolist()]
+        ids = [match.interest.id for match in chosen]
         record = self._computing(f"image {source.key}").record(source, ids, base=False)
-        return self._computed(record, matches, calibrated), Tier.COMPUTED
-
-    def _decode(self, key: ImageKey, matches: Sequence[Match], calibrated: bool) -> Plane | None:
-        """Blend of the maps of `matches` from the image's code; None when it has none."""
-        maps = self._decoder.interest_maps(key, [match.interest.id for match in matches])
-        return None if maps is None else blend(maps, matches, calibrated)
+        return self._computed(record, chosen, matches.calibrated), Tier.COMPUTED
 
     def _computed(self, record: TextureRecord, matches: Sequence[Match], calibrated: bool) -> Plane:
         """Blend of maps that were made with the encoder."""
@@ -501,10 +498,6 @@ def _mix(made: Plane | None, own: Plane | None, share: float) -> Plane | None:
     if made is None:
         return np.asarray(share * own, np.float32)
     return np.asarray((1 - share) * made + share * own, np.float32)
-
-
-def _lacking(maps: bytes, found: Matches) -> list[Match]:
-    return [found[place] for place in lacking(maps, found)]
 
 
 def _kept(base: Buffer, maps: Buffer) -> tuple[bytes, bytes]:

@@ -36,8 +36,11 @@ from .nouns import is_known, thing_names
 from .phrases import Parsed, Parts, parse
 from .support import check_images, choose_device, fingerprint
 
-HEAD_VERSION = 4
+HEAD_VERSION = 5
 """Goes into the fingerprint: raise it with any change here that changes a feature or a direction."""
+
+TEXT_VERSION = 1
+"""Raise it with any change, in `minilm` or here, that changes the text of a class but not its sentences."""
 
 INPUT_SIZE = 512
 STRIDE = 16
@@ -61,7 +64,7 @@ FITTED_STRENGTH = 2.0
 COLOUR_SCALE = 4.0
 """Of the colour features, so that codes keep them as well as those of the network."""
 
-COLOUR_WEIGHT = 2.4
+COLOUR_WEIGHT = 3.6
 """Of a colour beside a noun: what a full cover adds, in units of the strength of the noun's direction."""
 
 COLOUR_ALONE = 0.5
@@ -100,7 +103,7 @@ class BuiltinEncoder:
     - direction of a noun: ``W^T w + D^T n``, W the classifier's weights [1000, 1280], D the directions fitted
       to 80 categories [80, 1280], n the nearness of t to their names, 0 for most phrases; its strength is
       ``|W^T w| (1 + 2 sum n)``: maps of D spread twice as far as those of ``W^T w``
-    - direction of a phrase: the mean of its nouns' directions, each scaled to their mean strength, and 2.4
+    - direction of a phrase: the mean of its nouns' directions, each scaled to their mean strength, and 3.6
       times that strength for its colours; a quarter of the same for what it says that it does not mean is
       taken off
     - a noun is placed if at least half of its words are English (`is_known`) and its mean cosine to the 5
@@ -228,21 +231,28 @@ class BuiltinEncoder:
     def class_texts(self) -> Tensor:
         """T, the text of each class: float32 [1000, 384], unit norm.
 
-        MiniLM takes 4 to 8 s for the 3,000 sentences on a CPU, so that T is kept once it is made.
+        MiniLM takes 4 to 8 s for the 3,000 sentences on a CPU, so that T is kept once it is made, under
+        a name of what it depends on.
         """
-        kept = cached_array(f"{self.fingerprint}-classes", (CLASSES, TEXT_DIM), self._embed_classes)
+        sentences = _class_sentences()
+        name = fingerprint("classes", minilm_files(), sentences, TEXT_VERSION)
+        kept = cached_array(name, (CLASSES, TEXT_DIM), lambda: self._embed_classes(sentences))
         return torch.from_numpy(kept).to(self.device)
 
-    def _embed_classes(self) -> NDArray[np.float32]:
-        names, definitions = zip(*class_descriptions(), strict=True)
-        texts = (
-            *names,
-            *(PROMPT.format(name) for name in names),
-            *(f"{name}: {definition}" for name, definition in zip(names, definitions, strict=True)),
-        )
-        total = self._minilm.encode(texts).reshape(3, CLASSES, TEXT_DIM).sum(0)
+    def _embed_classes(self, sentences: Sequence[str]) -> NDArray[np.float32]:
+        total = self._minilm.encode(sentences).reshape(-1, CLASSES, TEXT_DIM).sum(0)
         embedded: NDArray[np.float32] = F.normalize(total, dim=-1).cpu().numpy()
         return embedded
+
+
+def _class_sentences() -> tuple[str, ...]:
+    """What stands for the 1,000 classes, sentence by sentence: names, prompts, and names with definitions."""
+    descriptions = class_descriptions()
+    return (
+        *(name for name, _ in descriptions),
+        *(PROMPT.format(name) for name, _ in descriptions),
+        *(f"{name}: {definition}" for name, definition in descriptions),
+    )
 
 
 def _weights(cosines: Tensor) -> Tensor:

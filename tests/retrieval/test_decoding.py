@@ -12,7 +12,7 @@ import pytest
 from texcat.catalogue import Catalogue, CatalogueError, EncoderNeededError, RecordCorruptError
 from texcat.catalogue.codec import CODE_PART
 from texcat.catalogue.codes import code_maps
-from texcat.catalogue.grid import resize_plane
+from texcat.catalogue.grid import enlarge_map
 from texcat.indexer import index_corpus
 from texcat.indexer.expanding import expand_interest
 from texcat.indexer.indexing import ensure_vectors
@@ -130,7 +130,7 @@ def test_similarity_takes_the_best_that_there_is(
     assert code is not None
     direction = encoder.direction(["green field"]).numpy()
     (made,) = code_maps(code, catalogue.codebook().coordinates(direction))
-    np.testing.assert_allclose(coded, resize_plane(made, 32), atol=1e-6)
+    np.testing.assert_allclose(coded, enlarge_map(made), atol=1e-6)
     assert encoder.encoded == 0
     new = quarters(photos / "new.png", GREY, GREEN, GREY, GREY)
     assert peak(retriever.similarity(new, "green field")) < (16, 32)

@@ -13,12 +13,12 @@ from texcat.catalogue.codes import code_maps, pack
 from texcat.catalogue.derived import presence
 from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import RecordCorruptError, UsageError
-from texcat.catalogue.grid import resize_plane
+from texcat.catalogue.grid import enlarge_map
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.store import MemoryTextureStore
 from texcat.retrieval import Match, Matches, relevance
 from texcat.retrieval.blending import blend, texture_planes
-from texcat.retrieval.kernels import Assembler, coded_map, lacking
+from texcat.retrieval.kernels import Assembler, coded_blend, coded_map, lacking
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
 ALL = ChannelSchema(CHANNELS)
@@ -138,8 +138,8 @@ def test_maps_that_are_not_there_are_named() -> None:
         KEY, matches.parts, lambda base, maps: assemble(base, maps, matches, extra=nothing)
     )
     assert count == 3
-    assert store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches)) == [0, 2, 4]
-    expected = resize_plane(0.2 * (dequantise(one) + dequantise(two))[0], 32)
+    assert store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches).tolist()) == [0, 2, 4]
+    expected = enlarge_map(0.2 * (dequantise(one) + dequantise(two))[0])
     np.testing.assert_allclose(textures[ALL.index("similarity")], expected, atol=1e-6)
 
 
@@ -153,7 +153,7 @@ def test_any_number_of_matches_may_lack_a_map(stored: set[int], asked: list[int]
     *_, count = store.fetch(
         KEY, matches.parts, lambda base, maps: Assembler(ALL, ALL, 16).assemble(base, maps, matches)
     )
-    places = store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches))
+    places = store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches).tolist())
     assert places == [place for place, i in enumerate(asked) if i not in stored]
     assert count == len(places)
 
@@ -180,10 +180,27 @@ def test_a_coded_map_is_that_of_the_reference(
     np.testing.assert_allclose(made, expected, atol=1e-5 * (1 + np.abs(expected).max()))
 
 
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_blend_of_coded_maps_is_that_of_the_reference(calibrated: bool) -> None:
+    rng = np.random.default_rng(5)
+    u, b = (rng.integers(-20, 21, shape).astype(np.int8) for shape in ((7, 9), (8, 70)))
+    code = pack(16, np.float32(0.1), np.linspace(1, 0.1, 8).astype(np.float16), u, b)
+    coordinates = rng.normal(size=(3, 70)).astype(np.float32)
+    maps = code_maps(code, coordinates)
+    known = [Distribution.of(plane[None] - 5, 1) if calibrated else None for plane in maps]
+    matches = Matches(
+        Match(Interest(i, str(i)), 1.0, w, each)
+        for i, w, each in zip((1, 2, 3), (0.5, 0.3, 0.2), known, strict=True)
+    )
+    made = coded_blend(code, coordinates, matches.gains, matches.medians, matches.calibrated)
+    expected = blend(maps, matches, calibrated)
+    np.testing.assert_allclose(made, expected, atol=1e-5 * (1 + np.abs(expected).max()))
+
+
 def test_a_coded_map_is_refused_as_by_the_reference() -> None:
     u, b = np.ones((1, 4), np.int8), np.ones((2, 40), np.int8)
     code = pack(8, np.float32(1), np.ones(2, np.float16), u, b)
-    with pytest.raises(UsageError, match=r"coordinates must be \[40\], got \[39\]"):
+    with pytest.raises(UsageError, match=r"coordinates must be \[N, 40\], got \[1, 39\]"):
         coded_map(code, np.ones(39, np.float32))
     with pytest.raises(RecordCorruptError):
         coded_map(code[:-3], np.ones(40, np.float32))
