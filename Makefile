@@ -35,7 +35,7 @@ clean: ## remove the virtual environment and all that the targets made
 
 # An editable install in strict mode is a tree of links, one for each file: it is made again when a file comes or goes.
 $(INSTALLED): pyproject.toml $(VENV)/files | $(BIN)/python
-	$(BIN)/pip install -e '.[dev,heif,postgres,remote,vlm]' --config-settings editable_mode=strict
+	$(BIN)/pip install -e '.[dev,heif,postgres,ray,remote,vlm]' --config-settings editable_mode=strict
 	@touch $@
 
 $(VENV)/benched: $(INSTALLED)

@@ -21,6 +21,7 @@ TexcatError
  ├─ RegistryError               the registry database
  ├─ UnrelatedError              two phrases that nothing leads from one to the other
  ├─ ImageReadError              one image that cannot be read
+ ├─ EngineError                 the machines that records are made on
  ├─ EncoderNeededError          what only an encoder can make, where none may be loaded
  ├─ EncoderError                an encoder that cannot be loaded or run
  └─ ModelError                  a vision-language model that cannot be loaded or run
@@ -37,6 +38,16 @@ from collections.abc import Sequence
 
 class TexcatError(Exception):
     """Root of the tree: ``except TexcatError`` catches whatever texcat raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """How it goes from a worker to the process that it works for: as it is, and not made anew."""
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(kind: type[TexcatError], args: tuple[object, ...], state: dict[str, object]) -> TexcatError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(TexcatError):
@@ -225,6 +236,10 @@ class ImageReadError(TexcatError):
         self.path = os.fsdecode(path)
         self.reason = reason
         super().__init__(f"{self.path!r}: {reason}")
+
+
+class EngineError(TexcatError):
+    """The machines that records are made on: they cannot be reached, or fail again and again."""
 
 
 class EncoderNeededError(TexcatError):

@@ -36,6 +36,16 @@ def index(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",
+    engine: Annotated[
+        str, typer.Option(help="Who looks at images: local, this process; ray, workers of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Head of the cluster; without it, workers run on this machine."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="How many; without it, one on each GPU, or each two cores.")
+    ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Read again files that could not be read before.")
     ] = False,
@@ -68,6 +78,9 @@ def index(
             inputs,
             column=column,
             device=device,
+            engine=engine,
+            ray_address=ray_address,
+            workers=workers,
             batch_size=batch_size,
             retry_failed=retry_failed,
             grace_days=grace_days,

@@ -23,6 +23,7 @@ from .passes import Pass, Progress, lacks
 from .relating import measure_maps
 from .scan import FoundFile, ScanPlan
 
+ENGINES = ("local", "ray")
 GRACE_DAYS = 30.0
 _SECONDS_A_DAY = 86_400.0
 
@@ -36,6 +37,8 @@ def index_corpus(
     column: str | None = None,
     device: str = "auto",
     engine: str = "local",
+    ray_address: str | None = None,
+    workers: int | None = None,
     batch_size: int | None = None,
     retry_failed: bool = False,
     grace_days: float = GRACE_DAYS,
@@ -58,7 +61,10 @@ def index_corpus(
         inputs: folders, searched to the bottom, files, and the others named above.
         column: of the lists that holds paths or URLs; the first of path, url and image when None.
         device: where the encoder runs: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
-        engine: ``local``: threads of this process.
+        engine: ``local``: threads of this process; ``ray``: workers of a Ray cluster, which read the files
+            themselves, so that they need them at the same paths; this process alone writes.
+        ray_address: of a cluster; without one, the workers run on this machine.
+        workers: how many, with ``ray``; by default one on each GPU, or on each two cores.
         batch_size: images that go through the encoder together. By default 8 on a processor; on a GPU, as
             many as its free memory holds, 128 at most.
         retry_failed: read again files that could not be read, though they have not changed.
@@ -73,11 +79,14 @@ def index_corpus(
 
     Raises:
         ReadOnlyError, FingerprintMismatchError, EncoderError, StoreFullError: as their names say.
+        EngineError: the cluster cannot be reached, or its workers are lost again and again.
     """
     started = time.monotonic()
     catalogue.require_writable("index")
-    if engine != "local":
-        raise UsageError(f"engine {engine!r} is not known; expected 'local'")
+    if engine not in ENGINES:
+        raise UsageError(f"engine {engine!r} is not known; expected {' or '.join(map(repr, ENGINES))}")
+    if engine == "local" and (ray_address is not None or workers is not None):
+        raise UsageError("ray_address and workers are for engine 'ray'")
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
     plan = plan_inputs(catalogue.registry, inputs, column)
@@ -93,7 +102,20 @@ def index_corpus(
     work = Pass(catalogue, on_progress, [*plan.new, *again], codes)
     if work.files:
         before = catalogue.registry.files_at(file.path for file in plan.new)
-        _run(work, catalogue, encoder or load_encoder(catalogue.settings.encoder, device), batch_size)
+        own = encoder or load_encoder(catalogue.settings.encoder, device)
+        if engine == "local":
+            _run(work, catalogue, own, batch_size)
+        else:
+            _gather(
+                work,
+                catalogue,
+                own,
+                given=encoder,
+                device=device,
+                address=ray_address,
+                workers=workers,
+                batch_size=batch_size,
+            )
         replaced = [known.key for known in before.values() if known.key is not None]
         catalogue.store.delete(catalogue.registry.forget_images(replaced))
     measure_maps(catalogue)
@@ -216,6 +238,34 @@ def _run(work: Pass, catalogue: Catalogue, encoder: DenseEncoder, batch_size: in
     adopt_encoder(catalogue, encoder)
     paths = [file.path for file in work.files]
     work.run(encoder, ensure_vectors(catalogue, encoder, work.needed, paths), batch_size)
+
+
+def _gather(
+    work: Pass,
+    catalogue: Catalogue,
+    encoder: DenseEncoder,
+    *,
+    given: DenseEncoder | None,
+    device: str,
+    address: str | None,
+    workers: int | None,
+    batch_size: int | None,
+) -> None:
+    """Do the work of a pass on a cluster. Its workers load the encoder themselves, unless it was `given`."""
+    from .cluster import Cluster
+    from .workers import Recipe
+
+    adopt_encoder(catalogue, encoder)
+    vectors = ensure_vectors(catalogue, encoder, work.needed, [file.path for file in work.files])
+    recipe = Recipe(
+        given or catalogue.settings.encoder,
+        encoder.fingerprint,
+        catalogue.schema,
+        vectors,
+        catalogue.codebook() if work.codes else None,
+    )
+    with Cluster(recipe, device=device, address=address, workers=workers) as cluster:
+        work.gather(cluster, vectors, batch_size)
 
 
 def _note_absent(catalogue: Catalogue, plan: ScanPlan, grace_days: float) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -34,6 +34,7 @@ from .threads import Stages
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .cluster import Cluster
     from .textures import Drafts
 
 BATCH_SIZE = 8
@@ -80,12 +81,15 @@ class _Batch:
     features: Tensor | None = None
     drafts: Drafts | None = None
     codes: Mapping[int, bytes] = field(default_factory=dict)
+    gathered: Sequence[TextureRecord] = ()
+    """Records that were made elsewhere."""
 
     @property
     def lacking(self) -> list[Lacking]:
         return [job.lacking for job in self.made]
 
     def records(self) -> Iterator[TextureRecord]:
+        yield from self.gathered
         if self.drafts is None:
             return
         for place, job in enumerate(self.made):
@@ -101,6 +105,7 @@ class Pass:
 
     Attributes:
         files: all of them.
+        codes: whether images get codes.
         needed: interests whose maps must be made.
         indexed: files whose image has a texture now.
         skipped: those that could not be read.
@@ -125,7 +130,7 @@ class Pass:
         self._catalogue = catalogue
         self._on_progress = on_progress
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
-        self._codes = codes
+        self.codes = codes
         self._again = again
         self._claimed: set[ImageKey] = set()
         self._undecodable: dict[ImageKey, str] = {}
@@ -146,7 +151,7 @@ class Pass:
         from .textures import TextureMaker, one_thread, own_stream, room_for
 
         self._wanted &= vectors.keys()
-        codebook = self._catalogue.codebook() if self._codes else None
+        codebook = self._catalogue.codebook() if self.codes else None
         maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
         on_gpu = maker.device.type == "cuda"
         size = batch_size or (room_for(maker) if on_gpu else BATCH_SIZE)
@@ -180,6 +185,42 @@ class Pass:
         finally:
             self._report()
 
+    def gather(self, cluster: Cluster, interests: Collection[int], batch_size: int | None) -> None:
+        """Do it all on a cluster, whose workers read the files and make the records.
+
+        Args:
+            cluster: whose recipe is the catalogue's.
+            interests: of which it has vectors.
+            batch_size: as for `index_corpus`.
+        """
+        self._wanted &= frozenset(interests)
+        self._commit_images = COMMIT_IMAGES["cpu"]
+        self._last_commit = time.monotonic()
+        self._report()
+        try:
+            for outcomes in cluster.run(self.files, batch_size, self._claim_keys):
+                jobs = [
+                    _Job(each.file, key=each.key, size=each.size, reason=each.reason) for each in outcomes
+                ]
+                for job in jobs:
+                    if job.key is not None and job.reason is not None:
+                        self._undecodable[job.key] = job.reason
+                records = [each.record for each in outcomes if each.record is not None]
+                self._write(_Batch(jobs, gathered=records))
+                self._report()
+        finally:
+            self._commit()
+            self._report()
+
+    def _claim_keys(self, keys: Sequence[ImageKey | None]) -> list[Lacking | None]:
+        """What is to be made of images; None of one that is a file's before, or of which all is known."""
+        claimed = [None if key is None else self._claim_one(key) for key in keys]
+        known = self._catalogue.registry.image_size
+        return [
+            None if lacking is None or (key is not None and not lacking and known(key)) else lacking
+            for key, lacking in zip(keys, claimed, strict=True)
+        ]
+
     def _report(self) -> None:
         """Tell how far the pass is, if it is further than it was when that was last told."""
         progress = Progress(self.indexed + len(self.skipped), len(self.files), len(self.skipped))
@@ -193,13 +234,18 @@ class Pass:
     def _claim(self, batch: _Batch) -> _Batch:
         """Find out, in the order of files, what is to be made of each image: by the first that holds it."""
         for job in batch.jobs:
-            if job.key is not None and job.key not in self._claimed:
-                self._claimed.add(job.key)
-                lacking = lacks(self._catalogue, job.key, self._wanted, self._codes)
-                again = self._again.get(job.key, frozenset())
-                job.lacking = replace(lacking, interests=lacking.interests | again)
-                job.first = True
+            lacking = None if job.key is None else self._claim_one(job.key)
+            if lacking is not None:
+                job.lacking, job.first = lacking, True
         return batch
+
+    def _claim_one(self, key: ImageKey) -> Lacking | None:
+        """What is to be made of an image; None when a file before sees to that."""
+        if key in self._claimed:
+            return None
+        self._claimed.add(key)
+        lacking = lacks(self._catalogue, key, self._wanted, self.codes)
+        return replace(lacking, interests=lacking.interests | self._again.get(key, frozenset()))
 
     def _decode(self, batch: _Batch) -> _Batch:
         """Decode the images that something is to be made of."""

@@ -23,7 +23,7 @@ NOT_IMPORTED = {
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
 }
-OPTIONAL = ("heif", "postgres", "remote", "vlm")
+OPTIONAL = ("heif", "postgres", "ray", "remote", "vlm")
 HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_transformers", "skimage")
 
 EXPORTED: dict[str, list[str]] = {

@@ -6,9 +6,10 @@ import tarfile
 import time
 from pathlib import Path
 
-from texcat.catalogue import ImageKey
+import numpy as np
+from texcat.catalogue import Catalogue, ImageKey
 
-from .conftest import Texcat, held_open
+from .conftest import INTERESTS, Texcat, held_open
 
 KEYS = {"indexed", "unchanged", "removed", "unavailable", "skipped", "seconds", "interests"}
 
@@ -117,3 +118,27 @@ def test_archives_lists_and_their_column(texcat: Texcat, indexed: Path, photos: 
     assert (asked.code, asked.json["key"]) == (0, str(ImageKey.of((photos / "rocket.jpg").read_bytes())))
     refused = texcat("index", "s3://bucket/", "-c", indexed)
     assert (refused.code, "s3fs" in refused.err) == (2, True)
+
+
+def test_a_cluster_makes_what_this_process_makes(
+    texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "new"
+    texcat("init", "-c", path)
+    texcat("interest", "add", *INTERESTS, "-c", path)
+    result = texcat(
+        "index", photos, "-c", path, "--engine", "ray", "--workers", 1, "--device", "cpu", "--json"
+    )
+    assert (result.code, result.json["indexed"], len(result.json["skipped"])) == (0, 3, 1)
+    with Catalogue.open(path) as spread, Catalogue.open(indexed) as local:
+        assert set(spread.store.keys()) == set(local.store.keys())
+        for key in spread.store.keys():
+            made, expected = spread.store.read(key), local.store.read(key)
+            assert made.base is not None
+            assert expected.base is not None
+            assert np.array_equal(made.base.values, expected.base.values)
+            assert made.maps.keys() == expected.maps.keys()
+            assert all(np.array_equal(made.maps[i].values, expected.maps[i].values) for i in made.maps)
+            assert spread.store.code(key) == local.store.code(key)
+    refused = texcat("index", photos, "-c", path, "--workers", 1)
+    assert (refused.code, "for engine 'ray'" in refused.err) == (2, True)
