@@ -68,8 +68,8 @@ def encode(slots: Sequence[int], planes: Planes, key: bytes, part: int, tag: byt
     body = b"".join(
         (
             _HEADER.pack(VERSION, tag, 0, count, rows, columns),
-            planes.low.astype("<f4").tobytes(),
-            planes.high.astype("<f4").tobytes(),
+            planes.low.astype("<f4", copy=False).tobytes(),
+            planes.high.astype("<f4", copy=False).tobytes(),
             np.asarray(slots, "<u2").tobytes(),
             planes.values.tobytes(),
         )

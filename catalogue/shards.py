@@ -327,9 +327,10 @@ class LmdbTextureStore:
                     txn.put(record.key + _BASE, value)
                 if record.maps:
                     maps = together(record.maps)
-                    for part in dict.fromkeys(part_of(interest) for interest in maps.ids):
-                        ids, planes = maps.between(interest_at(part, 0), interest_at(part, GROUP - 1))
-                        self._add_maps(txn, record.key, part, InterestMaps(ids, planes))
+                    for part in range(part_of(maps.ids[0]), part_of(maps.ids[-1]) + 1):
+                        group = maps.between(interest_at(part, 0), interest_at(part, GROUP - 1))
+                        if group:
+                            self._add_maps(txn, record.key, part, group)
                 if record.code is not None:
                     value = codec.encode_code(record.code, record.key, self._code_tag)
                     txn.put(record.key + _CODE, value)
@@ -363,7 +364,8 @@ class LmdbTextureStore:
             self._put_maps(txn, key, part, maps)
 
     def _put_maps(self, txn: Transaction, key: ImageKey, part: int, maps: InterestMaps) -> None:
-        slots = [slot_of(interest) for interest in maps.ids]
+        first = interest_at(part, 0)
+        slots = [interest - first for interest in maps.ids]
         txn.put(key + _suffix(part), codec.encode(slots, maps.planes, key, part, self._tag))
 
     def _sound_maps(self, key: ImageKey, part: int, value: bytes | None) -> dict[int, Planes]:

@@ -165,10 +165,10 @@ class InterestMaps(Mapping[int, Planes]):
         places = [place for place, interest in enumerate(self.ids) if interest in interests]
         return InterestMaps(tuple(self.ids[place] for place in places), self._at(places))
 
-    def between(self, first: int, last: int) -> tuple[tuple[int, ...], Planes]:
-        """Ids and maps of the interests from `first` to `last`."""
+    def between(self, first: int, last: int) -> InterestMaps:
+        """Those of the interests from `first` to `last`."""
         chosen = slice(bisect_left(self.ids, first), bisect_right(self.ids, last))
-        return self.ids[chosen], self._at(chosen)
+        return InterestMaps(self.ids[chosen], self._at(chosen))
 
     def _at(self, chosen: slice | list[int]) -> Planes:
         return Planes(self.planes.values[chosen], self.planes.low[chosen], self.planes.high[chosen])

@@ -56,7 +56,13 @@ def index(
         bool,
         typer.Option("--no-codes", help="Keep no codes, which show any phrase later without the encoder."),
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images that go through the encoder together.")] = 8,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Images that go through the encoder together; chosen by default."),
+    ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show what each stage took, and which one sets the pace.")
+    ] = False,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     allow_network: NetworkOption = False,
     as_json: JsonOption = False,
@@ -92,6 +98,8 @@ def index(
         print_json({**asdict(report), "interests": interests})
     else:
         _show(report, interests)
+        if profile:
+            _show_stages(report)
 
 
 def show_skipped(files: Sequence[Skipped]) -> None:
@@ -105,6 +113,26 @@ def show_skipped(files: Sequence[Skipped]) -> None:
     console.print(rows)
     if len(files) > SHOWN_SKIPPED:
         console.print(f"… and {len(files) - SHOWN_SKIPPED:,} more; --json lists all")
+
+
+def _show_stages(report: IndexReport) -> None:
+    """Name the stages of a pass with their times, and the one that sets its pace."""
+    console = out()
+    if not report.stages:
+        console.print("There was nothing to be made, so no stage ran")
+        return
+    rows = table("stage", "#threads", "#busy, s", "#share")
+    for stage in report.stages:
+        rows.add_row(stage.name, str(stage.workers), f"{stage.seconds:.2f}", f"{stage.share:.0%}")
+    console.print(rows)
+    slowest = max(report.stages, key=lambda stage: stage.share)
+    console.print(
+        f"The stage {slowest.name!r} sets the pace: it was busy for {slowest.share:.0%} of the time"
+    )
+    if report.on_cpu:
+        console.print(
+            f"{count(report.on_cpu, 'image')} decoded by the processor, which the GPU does not read"
+        )
 
 
 def _show(report: IndexReport, interests: int) -> None:

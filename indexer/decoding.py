@@ -21,9 +21,12 @@ from torch.nn import functional as F
 
 from ..catalogue.errors import ImageReadError
 from .codes import Compress
-from .images import WORKING_SIZE, decode_image
+from .images import WORKING_SIZE, colour_table, decode_image
 from .jpeg import PlainJpeg, plain_jpeg
 from .textures import TextureMaker
+
+TABLE_SIDE = 33
+"""Values of red, green and blue in the table of a colour profile; between them, it is interpolated."""
 
 Content = tuple[bytes, bytes]
 """The content of a file, and its path."""
@@ -65,6 +68,7 @@ class Decoder:
 
     def __init__(self, maker: TextureMaker) -> None:
         self.on_cpu = 0
+        self._tables: dict[bytes, Tensor | None] = {}
         self._maker = maker
         self._on_gpu = maker.device.type == "cuda"
         self._pool = ThreadPoolExecutor(os.cpu_count(), "texcat-decode") if self._on_gpu else None
@@ -122,6 +126,21 @@ class Decoder:
             half = len(contents) // 2
             return self._by_gpu(contents[:half]) + self._by_gpu(contents[half:])
 
+    def _converted(self, squares: Tensor, profile: bytes) -> Tensor:
+        """Squares [B, 3, side, side], 0 to 255, whose colours an ICC profile tells, in sRGB."""
+        if not profile:
+            return squares
+        if profile not in self._tables:
+            found = colour_table(profile, TABLE_SIDE)
+            table = None if found is None else torch.from_numpy(found.copy()).to(self._maker.device).float()
+            self._tables[profile] = None if table is None else table.permute(3, 2, 1, 0)[None]
+        table = self._tables[profile]
+        if table is None:
+            return squares
+        places = (squares / 127.5 - 1).permute(0, 2, 3, 1)[:, None]
+        tables = table.expand(len(squares), -1, -1, -1, -1)
+        return F.grid_sample(tables, places, padding_mode="border", align_corners=True)[:, :, 0].round_()
+
     def _put_together(
         self, found: Sequence[_Squares | ImageReadError | None], images: dict[int, tuple[Tensor, PlainJpeg]]
     ) -> Decoded:
@@ -155,16 +174,17 @@ class Decoder:
         for places in _alike(images):
             where = torch.tensor([rows[place] for place in places], device=maker.device)
             stacked = reduced(torch.stack([images[place][0] for place in places]))
+            plain = images[places[0]][1]
             for size, batch in batches.items():
-                batch[where] = images[places[0]][1].turn(squeezed(stacked, size))
+                batch[where] = self._converted(plain.turn(squeezed(stacked, size)), plain.profile).byte()
         return Decoded(outcomes, batches[WORKING_SIZE], batches[side])
 
 
 def _alike(images: dict[int, tuple[Tensor, PlainJpeg]]) -> list[list[int]]:
     """Places of images that have one shape, and are turned alike."""
-    groups: dict[tuple[object, int], list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for place, (image, found) in images.items():
-        groups.setdefault((image.shape, found.orientation), []).append(place)
+        groups.setdefault((image.shape, found.orientation, found.profile), []).append(place)
     return list(groups.values())
 
 
@@ -177,9 +197,9 @@ def reduced(images: Tensor) -> Tensor:
 
 
 def squeezed(images: Tensor, side: int) -> Tensor:
-    """The whole of images [B, 3, H, W], 0 to 255, squashed to squares: uint8 [B, 3, side, side].
+    """The whole of images [B, 3, H, W], 0 to 255, squashed to squares: whole numbers [B, 3, side, side].
 
     Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses.
     """
     square = F.interpolate(images, (side, side), mode="bicubic", antialias=True)
-    return square.round_().clamp_(0, 255).byte()
+    return square.round_().clamp_(0, 255)

@@ -183,12 +183,16 @@ def to_square(image: Image, side: int) -> NDArray[np.uint8]:
     return np.array(image.resize((side, side), Resampling.BICUBIC, reducing_gap=3.0))
 
 
-def is_srgb(profile: bytes) -> bool:
-    """Whether an ICC profile of an RGB picture says that it is sRGB."""
-    try:
-        return _transform(profile, "RGB") is None
-    except (ImageCms.PyCMSError, OSError):  # damaged, or made for another kind of picture
-        return False
+def colour_table(profile: bytes, side: int) -> NDArray[np.uint8] | None:
+    """What the colours of an ICC profile are in sRGB: uint8 [side, side, side, 3], by red, green and blue.
+
+    None where they are the same: for a profile that is sRGB, or cannot be used.
+    """
+    steps = np.rint(np.linspace(0, 255, side)).astype(np.uint8)
+    cube = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1)
+    image = fromarray(cube.reshape(side, side * side, 3))
+    converted = _to_srgb(image, profile)
+    return None if converted is image else np.asarray(converted).reshape(side, side, side, 3)
 
 
 def _identify(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """What the header of a JPEG file says: whether a plain decoder reads it as Pillow does, and how it is turned.
 
-A plain file is whole, has 8 bits a value, is grey or has the colours YCbCr, and means them as sRGB. Markers
-are those of ITU-T T.81, table B.1; orientation is EXIF 2.3's.
+A plain file is whole, has 8 bits a value, is grey or has the colours YCbCr. Markers are those of ITU-T T.81,
+table B.1; orientation is EXIF 2.3's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .images import MAX_DECODED_PIXELS, is_srgb
+from .images import MAX_DECODED_PIXELS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_START, _END, _SCAN = 0xD8, 0xD9, 0xDA
+_FILL, _START, _END, _SCAN = 0xFF, 0xD8, 0xD9, 0xDA
 _FRAMES = frozenset({0xC0, 0xC1, 0xC2})
 """Huffman-coded frames: baseline, extended, progressive."""
 
@@ -32,6 +32,10 @@ _LONGEST_SHAPE = 16
 """Width over height, or the other way round, beyond which resizing is left to the processor."""
 
 
+class _NotPlainError(Exception):
+    """A file is no plain JPEG."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlainJpeg:
     """A JPEG file that any decoder reads alike.
@@ -39,10 +43,12 @@ class PlainJpeg:
     Attributes:
         size: (width, height) as it is stored.
         orientation: 1 to 8, as in EXIF: how it is turned upright.
+        profile: ICC profile that says what its colours mean; empty for sRGB.
     """
 
     size: tuple[int, int]
     orientation: int = 1
+    profile: bytes = b""
 
     @property
     def upright_size(self) -> tuple[int, int]:
@@ -68,44 +74,49 @@ class PlainJpeg:
 
 def plain_jpeg(content: bytes) -> PlainJpeg | None:
     """What the header of a file says; None where it is no plain JPEG, or something in it is out of order."""
-    if content[:2] != bytes((0xFF, _START)) or bytes((0xFF, _END)) not in content[-_TAIL:]:
+    if content[:2] != bytes((_FILL, _START)) or bytes((_FILL, _END)) not in content[-_TAIL:]:
         return None
     try:
         return _read(content)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, _NotPlainError):
         return None
 
 
-def _read(content: bytes) -> PlainJpeg | None:
+def _read(content: bytes) -> PlainJpeg:
     at = 2
     size: tuple[int, int] | None = None
-    orientation = 1
-    while content[at] == 0xFF:
-        marker = content[at + 1]
-        if marker == 0xFF:  # a fill byte
+    orientation, profile, is_grey = 1, b"", False
+    while (marker := _marker(content, at)) != _SCAN:
+        if marker == _FILL:
             at += 1
             continue
-        if marker == _SCAN:
-            return None if size is None else PlainJpeg(size, orientation)
         (length,) = struct.unpack_from(">H", content, at + 2)
-        body = at + 4
+        start, at = at + 4, at + 2 + length
+        body = content[start:at]
         if marker in _FRAMES:
-            precision, height, width, components = struct.unpack_from(">BHHB", content, body)
+            precision, height, width, components = struct.unpack_from(">BHHB", body)
             if precision != 8 or components not in (1, 3) or not _is_moderate(width, height):
-                return None
-            size = (width, height)
+                raise _NotPlainError
+            size, is_grey = (width, height), components == 1
         elif marker in _OTHER_FRAMES:
-            return None
-        elif marker == _APP1 and content[body : body + 6] == b"Exif\0\0":
-            orientation = _orientation(content[body + 6 : at + 2 + length])
-        elif marker == _APP2 and content[body : body + 12] == b"ICC_PROFILE\0":
-            # Profiles of several parts are left to the processor.
-            if content[body + 13] != 1 or not is_srgb(content[body + 14 : at + 2 + length]):
-                return None
-        elif marker == _APP14 and content[body : body + 5] == b"Adobe" and content[body + 11] != 1:
-            return None  # colours that are not YCbCr
-        at += 2 + length
-    return None
+            raise _NotPlainError
+        elif marker == _APP1 and body.startswith(b"Exif\0\0"):
+            orientation = _orientation(body[6:])
+        elif marker == _APP2 and body.startswith(b"ICC_PROFILE\0"):
+            if body[13] != 1:  # of several parts
+                raise _NotPlainError
+            profile = body[14:]
+        elif marker == _APP14 and body.startswith(b"Adobe") and body[11] != 1:  # not YCbCr
+            raise _NotPlainError
+    if size is None or (is_grey and profile):
+        raise _NotPlainError
+    return PlainJpeg(size, orientation, profile)
+
+
+def _marker(content: bytes, at: int) -> int:
+    if content[at] != _FILL:
+        raise _NotPlainError
+    return content[at + 1]
 
 
 def _is_moderate(width: int, height: int) -> bool:

@@ -27,21 +27,25 @@ from .matrices import fetch, resize
 
 _Out = TypeVar("_Out")
 
-AT_ONCE = {"cpu": 4, "cuda": 32}
+AT_ONCE = {"cpu": 4, "cuda": 512}
 """Images whose channels are made together: more gain nothing, and take memory, or leave a processor's
 cache."""
 
 
-MOST_AT_ONCE = 128
-"""Images of a batch on a GPU, at most."""
+MOST_AT_ONCE = 512
+"""Images of a batch on a GPU, at most: the steps behind the encoder are many and small, and what each of
+them costs Python has to be for many images."""
+
+ENCODED_AT_ONCE = 128
+"""Images that go through the encoder together on a GPU, at most: it is no quicker with more."""
 
 PROBE_IMAGES = 8
 
 _BATCHES_AT_ONCE = 6
 """Batches that are on a GPU at once: two that are encoded, the others before or behind."""
 
-_BYTES_BESIDE = 8 << 20
-"""What an image takes on a GPU beside its encoding: pixels, features, and what its code is made from."""
+_BYTES_BESIDE = 16 << 20
+"""What an image takes on a GPU beside its encoding: pixels, features, and what channels and codes need."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +82,11 @@ class TextureMaker:
         labels = [channel.kind is Kind.LABEL for channel in self._stored]
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
-        self._at_once = {"encode": 2**30, "code": 2**30, "base": AT_ONCE[self.device.type]}
+        self._at_once = {
+            "encode": ENCODED_AT_ONCE,
+            "base": AT_ONCE[self.device.type],
+            "code": MOST_AT_ONCE,
+        }
 
     def wait(self) -> None:
         """Wait for what this thread has begun on a GPU: then other threads can use it."""

@@ -200,8 +200,9 @@ def _distances(pixels: Tensor, centres: Tensor) -> Tensor:
     border = (REACH,) * 4
     squared = F.pad(centres.square().sum(1, keepdim=True), border, value=_FAR)
     factors = torch.cat((F.pad(-2 * centres, border), squared), dim=1)
-    around = F.unfold(factors, 2 * REACH + 1).mT.reshape(len(pixels), factors.shape[1], -1)
-    return around.mT @ pixels
+    reach = range(2 * REACH + 1)
+    around = torch.stack([factors[:, :, y : y + SIDE, x : x + SIDE] for y in reach for x in reach])
+    return around.permute(1, 3, 4, 0, 2).reshape(len(pixels), -1, pixels.shape[1]) @ pixels
 
 
 def _numbered(near: Tensor, count: int) -> Tensor:

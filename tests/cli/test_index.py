@@ -11,7 +11,10 @@ from texcat.catalogue import Catalogue, ImageKey
 
 from .conftest import INTERESTS, Texcat, held_open
 
-KEYS = {"indexed", "unchanged", "removed", "unavailable", "skipped", "seconds", "interests"}
+KEYS = {
+    *("indexed", "unchanged", "removed", "unavailable", "skipped", "seconds", "interests"),
+    *("stages", "on_cpu"),
+}
 
 
 def test_skipped_files_are_listed_and_are_no_failure(
@@ -29,6 +32,16 @@ def test_skipped_files_are_listed_and_are_no_failure(
     assert "0 indexed, 3 unchanged, 0 removed, 1 skipped" in for_people.out
     assert "broken.jpg" in for_people.out
     assert "texcat query" in for_people.out
+
+
+def test_a_profile_names_the_stage_that_sets_the_pace(texcat: Texcat, indexed: Path, photos: Path) -> None:
+    shutil.copy(next(photos.glob("[!b]*.jpg")), photos / "grown.jpg")
+    with (photos / "grown.jpg").open("ab") as file:
+        file.write(b"0")  # behind the image: another key
+    shown = texcat("index", photos, "-c", indexed, "--profile").out
+    assert "sets the pace" in shown
+    assert all(stage in shown for stage in ("read", "decode", "encode", "draft", "code", "write"))
+    assert "no stage ran" in texcat("index", photos, "-c", indexed, "--profile").out
 
 
 def test_names_of_any_bytes_are_printed_safely_and_whole(

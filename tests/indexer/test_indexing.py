@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey, TextureRecord
 from texcat.catalogue.codec import CODE_PART
@@ -295,6 +296,46 @@ def test_copies_of_an_undecodable_file_share_its_reason(catalogue: Catalogue, ph
     assert report.indexed == 6
     assert len(report.skipped) == 10
     assert {s.reason for s in report.skipped} == {report.skipped[0].reason}
+
+
+class Cramped(TinyEncoder):
+    """An encoder whose memory holds `most` images."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.refused = 0
+
+    def patches(self, images: torch.Tensor) -> torch.Tensor:
+        if len(images) > self.most:
+            self.refused += 1
+            raise torch.OutOfMemoryError("no room")
+        return super().patches(images)
+
+
+def test_a_batch_that_memory_is_too_small_for_is_made_in_halves(catalogue: Catalogue, photos: Path) -> None:
+    encoder = Cramped(2)
+    report = index_corpus(catalogue, [photos], encoder=encoder, batch_size=6)
+    assert (report.indexed, report.skipped) == (6, ())
+    assert encoder.encoded == 5
+    assert encoder.refused == 1, "5, then 2 from the first batch on"
+    with Catalogue.create(catalogue.path.with_name("roomy")) as other:
+        other.add_interest("red")
+        other.add_interest("blue")
+        index_corpus(other, [photos], encoder=TinyEncoder())
+        assert_equal(contents(catalogue), contents(other))
+
+
+def test_a_single_image_that_memory_is_too_small_for_is_an_error(catalogue: Catalogue, photos: Path) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        index_corpus(catalogue, [photos], encoder=Cramped(0))
+
+
+def test_each_stage_tells_its_time(catalogue: Catalogue, photos: Path) -> None:
+    report = index_corpus(catalogue, [photos], encoder=TinyEncoder())
+    assert [stage.name for stage in report.stages] == ["read", "decode", "encode", "draft", "code", "write"]
+    assert all(0 < stage.share <= 1 and stage.seconds > 0 for stage in report.stages)
+    assert index_corpus(catalogue, [photos]).stages == ()
 
 
 def test_progress_ends_at_the_total(catalogue: Catalogue, photos: Path) -> None:

@@ -1,0 +1,301 @@
+"""Indexing at the speed of the card: end to end against the encoder alone, and against others.
+
+    python benchmarks/pipeline.py --data ../shared/data/coco128/images [--images 10000] [--devices cuda:0]
+
+JPEG files are made by repeating the photos of `--data`, each with a comment of its own, so that no two have
+the same bytes. The encoder is open_clip ViT-B/16 at 512 px in bfloat16 with random weights: its speed is the
+same. `--tiny` is a small model, and `--builtin` the builtin encoder, to run all of this on a processor.
+
+- encoder only: the encoder's patch features of images that lie on the device, a batch at a time.
+- end to end: `index_corpus`, from the first file that is opened to the last commit. Loading the encoder and
+  its directions of phrases and common nouns are left out.
+- plain: a DataLoader with a worker a core, PIL, open_clip's own preprocessing and `encode_image`. It makes
+  one vector an image, and writes nothing.
+- clip-retrieval's `clip_inference`, where it is installed: the same, and writes the vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import _report
+import open_clip
+import torch
+from PIL import Image
+from texcat.catalogue import Catalogue
+from texcat.indexer import Progress, index_corpus
+from texcat.indexer.encoders import DenseEncoder, load_encoder
+
+INTERESTS = 50
+MODEL = "ViT-B-16"
+TINY = {
+    "embed_dim": 24,
+    "vision_cfg": {"image_size": 64, "layers": 3, "width": 32, "head_width": 16, "patch_size": 16},
+    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+THINGS = (
+    "dog cat bird horse boat car bicycle train bus flower tree snake bridge guitar piano chair table cup "
+    "bottle pizza cake apple banana clock book phone laptop keyboard shoe hat umbrella kite ball surfboard "
+    "skateboard mountain beach river building window door street sign lamp sofa bed giraffe zebra sheep cow"
+)
+
+
+def main() -> None:
+    """Measure, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/coco128/images"))
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--warm-up", type=int, default=1_000, help="images of a pass before")
+    parser.add_argument("--devices", nargs="+", default=["cuda:0" if torch.cuda.is_available() else "cpu"])
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--others", type=int, default=2_000, help="images for the other programs; 0 for none")
+    parser.add_argument("--out", type=Path, default=_report.RESULTS, help="folder of the report")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--builtin", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        spec, model, checkpoint = "builtin", None, None
+        if not given.builtin:
+            model = "texcat-tiny-benchmark" if given.tiny else MODEL
+            checkpoint = random_weights(model, folder)
+            spec = f"open_clip:{model}/{checkpoint},size={128 if given.tiny else 512}"
+            spec += ",precision=bf16" if "cuda" in given.devices[0] else ""
+        made = make_photos(sorted(given.data.glob("*.jpg")), given.images + given.warm_up, folder / "photos")
+        encoder = load_encoder(spec, given.devices[0].split(",")[0])
+        result: dict[str, Any] = {
+            "card": card(),
+            "encoder": spec.replace(str(folder), "..."),
+            "images": given.images,
+        }
+        result["encoder_only"] = encoder_only(encoder, given.batch_size)
+        del encoder
+        result["runs"] = []
+        for devices in given.devices:
+            warm = end_to_end(folder / "warm", spec, made[: given.warm_up], devices, given.batch_size)
+            whole = end_to_end(folder / "whole", spec, made[given.warm_up :], devices, given.batch_size)
+            result["runs"] += [{"devices": devices, "images": given.warm_up, **warm}]
+            result["runs"] += [{"devices": devices, "images": given.images, **whole}]
+        if given.others and model is not None and checkpoint is not None:
+            result["plain"] = plain(model, checkpoint, made[: given.others], given)
+            result["clip_retrieval"] = clip_retrieval(model, checkpoint, made[: given.others], folder)
+    _report.save("pipeline", result, table(result), given.out)
+
+
+def card() -> str:
+    """Name and driver of the first GPU."""
+    if not torch.cuda.is_available():
+        return "no GPU"
+    asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def random_weights(model: str, folder: Path) -> Path:
+    """Checkpoint of the model with seeded weights."""
+    if model not in open_clip.list_models():
+        (folder / f"{model}.json").write_text(json.dumps(TINY))
+        open_clip.add_model_config(folder)
+    torch.manual_seed(0)
+    path = folder / "weights.pt"
+    torch.save(open_clip.create_model(model, pretrained=None).state_dict(), path)
+    return path
+
+
+def make_photos(photos: list[Path], count: int, folder: Path) -> list[Path]:
+    """`count` JPEG files of which no two are the same, a thousand to a folder."""
+    contents = [photo.read_bytes() for photo in photos]
+    made = []
+    for number in range(count):
+        path = folder / f"{number // 1000:04}" / f"{number:07}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content, comment = contents[number % len(contents)], f"{number:010}".encode()
+        segment = b"\xff\xfe" + (2 + len(comment)).to_bytes(2, "big") + comment
+        path.write_bytes(content[:2] + segment + content[2:])
+        made.append(path)
+    return made
+
+
+def encoder_only(encoder: DenseEncoder, batch_size: int | None) -> dict[str, float]:
+    """Images a second of the encoder by itself."""
+    on_gpu = encoder.device != "cpu"
+    size = batch_size or (128 if on_gpu else 8)
+    images = torch.randint(0, 256, (size, 3, encoder.input_size, encoder.input_size), dtype=torch.uint8)
+    images = images.to(encoder.device)
+    for _ in range(3 if on_gpu else 1):
+        encoder.patches(images)
+    wait(encoder.device)
+    rounds = 30 if on_gpu else 6
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        encoder.patches(images)
+    wait(encoder.device)
+    return {"batch": size, "images_a_second": size * rounds / (time.perf_counter() - begun)}
+
+
+def wait(device: str) -> None:
+    """Wait for a GPU."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def end_to_end(
+    path: Path, spec: str, photos: list[Path], devices: str, batch_size: int | None
+) -> dict[str, Any]:
+    """One pass over `photos` into a new catalogue."""
+    shutil.rmtree(path, ignore_errors=True)
+    marks: list[tuple[float, Progress]] = []
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with Catalogue.create(path, encoder=spec) as catalogue, host_memory() as host:
+        for thing in THINGS.split()[:INTERESTS]:
+            catalogue.add_interest(thing)
+        report = index_corpus(
+            catalogue,
+            photos,
+            device=devices,
+            batch_size=batch_size,
+            on_progress=lambda progress: marks.append((time.perf_counter(), progress)),
+        )
+        stats = catalogue.store.stats()
+    (begun, _), *_, (ended, last) = marks
+    assert last.done == last.total == len(photos), last
+    assert stats.images == stats.codes == len(photos)
+    return {
+        "images_a_second": len(photos) / (ended - begun),
+        "seconds": ended - begun,
+        "bytes_an_image": stats.file_bytes / stats.images,
+        "host_peak_mb": max(host) / 2**20,
+        "gpu_peak_mb": torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0,
+        "stages": [asdict(stage) for stage in report.stages],
+        "skipped": len(report.skipped),
+        "on_cpu": report.on_cpu,
+    }
+
+
+@contextmanager
+def host_memory() -> Iterator[list[float]]:
+    """Bytes of this process that are in memory, ten times a second."""
+    seen = [0.0]
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.1):
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            seen.append(pages * resource.getpagesize())
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        watcher.join()
+
+
+class Photos(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Files as open_clip's preprocessing gives them."""
+
+    def __init__(self, paths: list[Path], preprocess: Any) -> None:
+        self.paths, self.preprocess = paths, preprocess
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, place: int) -> Any:
+        with Image.open(self.paths[place]) as image:
+            return self.preprocess(image)
+
+
+def plain(model: str, checkpoint: Path, photos: list[Path], given: argparse.Namespace) -> dict[str, float]:
+    """Images a second of the loop that open_clip's users write."""
+    device = given.devices[0].split(",")[0]
+    on_gpu = device != "cpu"
+    network, _, preprocess = open_clip.create_model_and_transforms(
+        model,
+        pretrained=str(checkpoint),
+        force_image_size=128 if given.tiny else 512,
+        precision="pure_bf16" if on_gpu else "fp32",
+        device=device,
+        weights_only=True,
+    )
+    network.eval()
+    loader = torch.utils.data.DataLoader(
+        Photos(photos, preprocess), batch_size=128, num_workers=os.cpu_count() or 1, pin_memory=on_gpu
+    )
+    kind = torch.bfloat16 if on_gpu else torch.float32
+    begun = time.perf_counter()
+    with torch.inference_mode():
+        for batch in loader:
+            network.encode_image(batch.to(device, kind, non_blocking=True))
+    wait(device)
+    return {"images_a_second": len(photos) / (time.perf_counter() - begun)}
+
+
+def clip_retrieval(model: str, checkpoint: Path, photos: list[Path], folder: Path) -> dict[str, float] | None:
+    """Images a second of clip-retrieval, at the size of the model; None where it is not installed."""
+    if find_spec("clip_retrieval") is None:
+        return None
+    from clip_retrieval import clip_inference
+
+    files = folder / "some"
+    files.mkdir()
+    for photo in photos:
+        (files / photo.name).symlink_to(photo)
+    begun = time.perf_counter()
+    clip_inference(
+        input_dataset=str(files),
+        output_folder=str(folder / "embeddings"),
+        enable_text=False,
+        clip_model=f"open_clip:{model}/{checkpoint}",
+        batch_size=128,
+        num_prepro_workers=os.cpu_count(),
+    )
+    return {"images_a_second": len(photos) / (time.perf_counter() - begun)}
+
+
+def table(result: dict[str, Any]) -> str:
+    """All of it, in Markdown."""
+    alone = result["encoder_only"]["images_a_second"]
+    lines = [f"{result['card']}; {result['encoder']}; {INTERESTS} interests, default channels, codes", ""]
+
+    lines += [f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | |"]
+    for run in result["runs"]:
+        rate = run["images_a_second"]
+        lines.append(
+            f"| end to end, {run['devices']} | {run['images']:,} | {rate:,.0f} | {rate / alone:.2f} | "
+            f"{run['gpu_peak_mb']:,.0f} | {run['host_peak_mb']:,.0f} | {run['on_cpu']} |"
+        )
+    for name in ("plain", "clip_retrieval"):
+        if result.get(name):
+            rate = result[name]["images_a_second"]
+            lines.append(f"| {name} | | {rate:,.0f} | {rate / alone:.2f} | | | |")
+    for run in result["runs"]:
+        lines += ["", f"Stages, {run['devices']}, {run['images']:,} images:", ""]
+        lines += ["| stage | threads | busy, s | share | ms an image |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {stage['name']} | {stage['workers']} | {stage['seconds']:.1f} | {stage['share']:.2f} | "
+            f"{1e3 * stage['seconds'] / run['images']:.3f} |"
+            for stage in run["stages"]
+        ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
