@@ -2,7 +2,7 @@
 
     python benchmarks/codes.py [--encoder builtin] [--device auto] [--data FOLDER] [--unseen FOLDER]
 
-For codes of one, two and three pages of LMDB (the last is what `encode_codes` makes), on labelled photos, and
+For codes of one, two and three pages of LMDB (the last is what `Coder` makes), on labelled photos, and
 on every tenth of others that nothing was ever tried on:
 
 - correlation of the coded map with the exact one, both 32x32, over all pairs of photo and direction: mean and
@@ -28,12 +28,14 @@ from pathlib import Path
 
 import _report
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from quality import SHARED, Truth, mean
 from texcat.catalogue.codes import Codebook, code_maps
 from texcat.catalogue.grid import enlarge_map, resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer import codes
+from texcat.indexer.codebooks import make_codebook
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.images import load_image, to_square
@@ -96,7 +98,7 @@ def main() -> None:
     given = parser.parse_args()
     encoder = load_encoder(given.encoder, given.device)
     targets = read_targets(given.data)
-    codebook = codes.make_codebook(encoder)
+    codebook = make_codebook(encoder)
 
     features, encoding = encode(encoder, list(targets))
     with threadpool_limits(1):
@@ -220,8 +222,9 @@ def measure(
     exact, exact_others = (exact_maps(own, each) for each in (phrases, exemplars))
     for budget, tally in zip(PAGES, tallies, strict=True):
         codes.BUDGET = budget
+        coder, tensor = codes.Coder(codebook, encoder.map_size, "cpu"), torch.from_numpy(own)[None]
         started = time.perf_counter()
-        code = codes.encode_codes(codebook, own, encoder.map_size)
+        (code,) = coder.codes(tensor)
         tally.seconds.append(time.perf_counter() - started)
         tally.bytes.append(len(code))
         coded = coded_maps(code, codebook, phrases)

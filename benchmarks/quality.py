@@ -34,6 +34,7 @@ from pathlib import Path
 
 import _report
 import numpy as np
+import torch
 from _masks import CUT, CUTS, Mask, read_masks
 from numpy.typing import NDArray
 from texcat.catalogue.channels import ChannelSchema
@@ -41,7 +42,7 @@ from texcat.catalogue.derived import derived_planes
 from texcat.catalogue.grid import enlarge_map, grid_channels, resize_plane
 from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import GRID
-from texcat.indexer.channels import ChannelInputs, base_channels
+from texcat.indexer.channels import base_channels
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.images import WORKING_SIZE, load_image, to_square
@@ -183,7 +184,7 @@ def phrase_maps(encoder: DenseEncoder, features: Map, direction: NDArray[np.floa
 def saliency(square: NDArray[np.uint8]) -> Map:
     """The channel `saliency` of a photo, 32x32."""
     schema = ChannelSchema.parse("saliency")
-    planes = base_channels(ChannelInputs(square), schema)
+    (planes,) = base_channels(torch.from_numpy(square).permute(2, 0, 1)[None], None, schema).numpy()
     return derived_planes(dict(zip(schema.stored.names, planes, strict=True)))["saliency"]
 
 

@@ -20,6 +20,24 @@ def common_nouns() -> tuple[str, ...]:
     return tuple(sorted({name for name in names if re.fullmatch("[a-z]+", name)}))
 
 
+def everyday_things() -> tuple[str, ...]:
+    """80 things that photos of everyday life show most: the categories of COCO (Lin et al. 2014).
+
+    The builtin encoder has fitted directions for them (`fitted`).
+    """
+    names = """
+    airplane, apple, backpack, banana, baseball bat, baseball glove, bear, bed, bench, bicycle, bird,
+    boat, book, bottle, bowl, broccoli, bus, cake, car, carrot, cat, cell phone, chair, clock, couch,
+    cow, cup, dining table, dog, donut, elephant, fire hydrant, fork, frisbee, giraffe, hair drier,
+    handbag, horse, hot dog, keyboard, kite, knife, laptop, microwave, motorcycle, mouse, orange, oven,
+    parking meter, person, pizza, potted plant, refrigerator, remote, sandwich, scissors, sheep, sink,
+    skateboard, skis, snowboard, spoon, sports ball, stop sign, suitcase, surfboard, teddy bear, tennis
+    racket, tie, toaster, toilet, toothbrush, traffic light, train, truck, tv, umbrella, vase, wine
+    glass, zebra
+    """
+    return tuple(" ".join(name.split()) for name in names.split(","))
+
+
 def class_names() -> tuple[str, ...]:
     """20,070 English names of things, in alphabetical order: first names of the classes of ImageNet-21k.
 

@@ -18,8 +18,9 @@ from texcat.catalogue.errors import EncoderError, UsageError
 from texcat.catalogue.grid import gaussian_matrix, resize_plane
 from texcat.indexer.codebooks import make_codebook
 from texcat.indexer.codes import BUDGET, Coder
-from texcat.indexer.encoders.builtin import BuiltinEncoder
-from texcat.indexer.encoders.nouns import common_nouns
+from texcat.indexer.encoders.builtin import FITTED, BuiltinEncoder
+from texcat.indexer.encoders.fitted import FittedDirections
+from texcat.indexer.encoders.nouns import common_nouns, everyday_things
 from texcat.indexer.images import to_square
 from torch import Tensor
 
@@ -187,9 +188,9 @@ def test_a_codebook_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     encoder = CountingEncoder()
     made = make_codebook(encoder)
-    assert encoder.phrases == len(common_nouns())
+    assert encoder.phrases == len(common_nouns()) + len(everyday_things())
     again = make_codebook(encoder)
-    assert encoder.phrases == len(common_nouns())
+    assert encoder.phrases == len(common_nouns()) + len(everyday_things())
     assert made.fingerprint == again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal(made.project, again.project)
     make_codebook(CountingEncoder(version=2))
@@ -209,6 +210,10 @@ def test_an_encoder_without_directions_is_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(EncoderError, match="encoder tiny: gives common nouns no directions"):
         make_codebook(MuteEncoder())
+
+
+def test_everyday_things_are_those_with_fitted_directions() -> None:
+    assert everyday_things() == FittedDirections.load(FITTED, 384, 1280).phrases
 
 
 def test_nouns_are_common() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
 from texcat.catalogue.channels import Group, Kind
-from texcat.catalogue.codes import code_maps, pack
+from texcat.catalogue.codes import code_maps
 from texcat.catalogue.derived import presence
 from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import RecordCorruptError, UsageError
@@ -19,6 +19,8 @@ from texcat.catalogue.store import MemoryTextureStore
 from texcat.retrieval import Match, Matches, relevance
 from texcat.retrieval.blending import blend, texture_planes
 from texcat.retrieval.kernels import Assembler, coded_blend, coded_map, lacking
+
+from ..catalogue.test_codes import Table
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
 ALL = ChannelSchema(CHANNELS)
@@ -174,7 +176,7 @@ def test_a_coded_map_is_that_of_the_reference(
         for shape in ((rank, frequencies**2), (1 + rank, width))
     )
     scales = rng.random(1 + rank).astype(np.float16)
-    code = pack(8, np.float32(0.5), scales, u, b)
+    code = Table(8, np.float32(0.5), scales, u, b).pack()
     coordinates = rng.normal(size=width).astype(np.float32)
     made, expected = coded_map(code, coordinates), code_maps(code, coordinates[None])[0]
     np.testing.assert_allclose(made, expected, atol=1e-5 * (1 + np.abs(expected).max()))
@@ -184,7 +186,7 @@ def test_a_coded_map_is_that_of_the_reference(
 def test_a_blend_of_coded_maps_is_that_of_the_reference(calibrated: bool) -> None:
     rng = np.random.default_rng(5)
     u, b = (rng.integers(-20, 21, shape).astype(np.int8) for shape in ((7, 9), (8, 70)))
-    code = pack(16, np.float32(0.1), np.linspace(1, 0.1, 8).astype(np.float16), u, b)
+    code = Table(16, np.float32(0.1), np.linspace(1, 0.1, 8).astype(np.float16), u, b).pack()
     coordinates = rng.normal(size=(3, 70)).astype(np.float32)
     maps = code_maps(code, coordinates)
     known = [Distribution.of(plane[None] - 5, 1) if calibrated else None for plane in maps]
@@ -199,7 +201,7 @@ def test_a_blend_of_coded_maps_is_that_of_the_reference(calibrated: bool) -> Non
 
 def test_a_coded_map_is_refused_as_by_the_reference() -> None:
     u, b = np.ones((1, 4), np.int8), np.ones((2, 40), np.int8)
-    code = pack(8, np.float32(1), np.ones(2, np.float16), u, b)
+    code = Table(8, np.float32(1), np.ones(2, np.float16), u, b).pack()
     with pytest.raises(UsageError, match=r"coordinates must be \[N, 40\], got \[1, 39\]"):
         coded_map(code, np.ones(39, np.float32))
     with pytest.raises(RecordCorruptError):
