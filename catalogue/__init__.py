@@ -3,6 +3,7 @@
 from .catalogue import Catalogue
 from .channels import CHANNELS, PRESETS, Channel, ChannelSchema, Group, Kind
 from .errors import (
+    BalancerError,
     CatalogueError,
     CatalogueExistsError,
     CatalogueLockedError,
@@ -34,6 +35,7 @@ __all__ = [
     "CHANNELS",
     "GRID",
     "PRESETS",
+    "BalancerError",
     "Box",
     "Catalogue",
     "CatalogueError",

@@ -24,7 +24,8 @@ TexcatError
  ├─ EngineError                 the machines that records are made on
  ├─ EncoderNeededError          what only an encoder can make, where none may be loaded
  ├─ EncoderError                an encoder that cannot be loaded or run
- └─ ModelError                  a vision-language model that cannot be loaded or run
+ ├─ ModelError                  a vision-language model that cannot be loaded or run
+ └─ BalancerError               a balancer that cannot be read, or is one of another encoder
 
 A message names the file or value at fault, what was expected, and what to do. What a program may
 want to act on is an attribute of the error.
@@ -266,3 +267,12 @@ class ModelError(TexcatError):
         self.model = model
         self.reason = reason
         super().__init__(f"model {model}: {reason}")
+
+
+class BalancerError(TexcatError):
+    """A balancer whose file cannot be read, or that was trained with another encoder."""
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"balancer {os.fspath(path)!r}: {reason}")

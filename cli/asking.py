@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..catalogue import Catalogue, ImageKey
     from ..retrieval import Allocation, Lookup, Retriever
+    from ..retrieval.balancing import Balancer
     from ..retrieval.realizing import QwenVLAdapter
 
 Times = Mapping[str, float]
@@ -34,6 +35,12 @@ BudgetOption = Annotated[
 ]
 StrategyOption = Annotated[
     str, typer.Option(help="How to spend them: topk, window, quadtree, coverage or budgets.")
+]
+BalancerOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE", help="Makes the relevance: none, tension, adaptive, or a trained file."
+    ),
 ]
 PictureOption = Annotated[
     Path | None, typer.Option("--out", metavar="PICTURE.png", help="Draw the answer to this file.")
@@ -104,33 +111,43 @@ def query(
     *,
     budget: BudgetOption = "200",
     strategy: StrategyOption = "topk",
+    balancer: BalancerOption = "none",
     top: TopOption = 3,
     picture: PictureOption = None,
     no_observe: NoObserveOption = False,
     catalogue: CatalogueOption = DEFAULT_CATALOGUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose the visual tokens that a question needs; --out draws photo, relevance and kept tokens."""
+    """Choose the visual tokens that a question needs; --out draws what is kept, and why."""
     from ..retrieval import Retriever
+    from ..retrieval.balancing import named_balancer
     from ..retrieval.types import Tier
 
-    tokens = _tokens(budget)
+    tokens, chosen = _tokens(budget), named_balancer(balancer)
     with _open_to_answer(catalogue) as (opened, not_saved, observe):
         retriever = Retriever(opened, observe=not no_observe and observe)
         wanted = _image(image)
         hit, allocation, times = answer(
-            retriever, wanted, question, top=top, budget=tokens, strategy=strategy
+            retriever, wanted, question, top=top, budget=tokens, strategy=strategy, balancer=chosen
         )
         again: Times | None = None
         if hit.tier is Tier.STORED:  # the time in a process that has everything loaded
             *_, again = answer(
-                retriever, hit.key, question, top=top, budget=tokens, strategy=strategy, observe=False
+                retriever,
+                hit.key,
+                question,
+                top=top,
+                budget=tokens,
+                strategy=strategy,
+                balancer=chosen,
+                observe=False,
             )
-        photo = None if picture is None else _photo(opened, wanted)
-    if picture is not None and photo is not None:
-        from ..retrieval.pictures import side_by_side
+        if picture is not None:
+            from ..retrieval.homunculus import Homunculus
 
-        write_picture(side_by_side(photo, hit, allocation, question), picture)
+            balanced = retriever.balance(hit, chosen)
+            drawn = Homunculus(_photo(opened, wanted), hit, balanced, allocation, question)
+            write_picture(drawn.picture(), picture)
     if as_json:
         print_json(
             {
@@ -139,6 +156,7 @@ def query(
                 "times_again_us": again,
                 "budget": int(allocation.budgets.sum()),
                 "strategy": strategy,
+                "balancer": balancer,
                 "grid": list(allocation.grid),
                 "kept": len(allocation.indices),
                 "positions": allocation.positions.tolist(),
@@ -164,6 +182,7 @@ def ask(
     ],
     budget: BudgetOption = "200",
     strategy: StrategyOption = "topk",
+    balancer: BalancerOption = "none",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest answer, in tokens.")] = 256,
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu, cuda, cuda:1 ...")] = "auto",
     top: TopOption = 3,
@@ -174,17 +193,20 @@ def ask(
     """Let a vision-language model answer from the visual tokens that a question needs."""
     from ..retrieval import Retriever
     from ..retrieval.attending import allocator
+    from ..retrieval.balancing import named_balancer
 
-    tokens = _tokens(budget)
+    tokens, chosen = _tokens(budget), named_balancer(balancer)
     allocator(strategy)  # known before the model is loaded, which takes long
     adapter = _adapter(model, device)
     with _open_to_answer(catalogue) as (opened, not_saved, observe):
         wanted = _image(image)
-        hit = Retriever(opened, observe=not no_observe and observe).lookup(wanted, question, top=top)
+        retriever = Retriever(opened, observe=not no_observe and observe)
+        hit = retriever.lookup(wanted, question, top=top)
+        relevance = hit.relevance if chosen is None else retriever.balance(hit, chosen).relevance
         photo = _photo(opened, wanted)
     said = adapter.ask(
         photo,
-        hit,
+        relevance,
         question,
         budget=tokens,
         strategy=strategy,
@@ -199,6 +221,7 @@ def ask(
                 "answer": said.text,
                 "budget": int(said.allocation.budgets.sum()),
                 "strategy": strategy,
+                "balancer": balancer,
                 "grid": list(said.allocation.grid),
                 "kept": kept,
                 "positions": said.allocation.positions.tolist(),
@@ -235,12 +258,13 @@ def answer(
     top: int,
     budget: int | None,
     strategy: str,
+    balancer: Balancer | None = None,
     observe: bool = True,
 ) -> tuple[Lookup, Allocation, Times]:
     """Look up, allocate, and say how many microseconds each part took."""
     hit = retriever.lookup(image, question, top=top, observe=observe)
     started = perf_counter()
-    allocation = retriever.allocate(hit, budget, strategy)
+    allocation = retriever.allocate(hit, budget, strategy, balancer)
     return hit, allocation, {**_times(hit), "allocate": 1e6 * (perf_counter() - started)}
 
 

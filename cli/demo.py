@@ -108,7 +108,8 @@ def _photos() -> Path:
 def _ask(retriever: Retriever, path: Path, question: str, picture: Path) -> Answer:
     """Ask, draw the answer, and time it as an application sees it that asks all day."""
     from ..indexer.images import load_image
-    from ..retrieval.pictures import panels, side_by_side
+    from ..retrieval.homunculus import Homunculus
+    from ..retrieval.pictures import panels
     from ..retrieval.types import Tier
 
     hit, allocation, times = answer(retriever, str(path), question, top=TOP, budget=BUDGET, strategy=STRATEGY)
@@ -119,7 +120,8 @@ def _ask(retriever: Retriever, path: Path, question: str, picture: Path) -> Answ
         ]
         times = {part: median(once[part] for once in repeated) for part in times}
     photo = load_image(path).image
-    write_picture(side_by_side(photo, hit, allocation, question), picture)
+    drawn = Homunculus(photo, hit, retriever.balance(hit), allocation, question)
+    write_picture(drawn.picture(), picture)
     return Answer(path.name, question, hit, allocation, times, picture.name, panels(photo, hit, allocation))
 
 

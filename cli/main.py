@@ -23,6 +23,7 @@ from . import (
     making,
     pruning,
     searching,
+    training,
     working,
 )
 
@@ -55,6 +56,7 @@ app.command()(inspecting.stats)
 app.command()(keeping.verify)
 app.command()(keeping.compact)
 app.command()(keeping.backup)
+app.command()(training.train_balancer)
 app.command()(demo.demo)
 
 

@@ -40,6 +40,7 @@ class Matcher:
         # An interest of weight 0 has no part in any blend.
         self._interests = [i for i in interests if i.id in embeddings and i.weight > 0]
         self._weights = {interest.id: interest.weight for interest in self._interests}
+        self._places = {interest.id: place for place, interest in enumerate(self._interests)}
         self._low, self._high = low, high
         self._distributions = distributions
         self._vectors: Vectors | None = None
@@ -74,6 +75,17 @@ class Matcher:
             for interest, cosine, weight in zip(chosen, similarity, weights, strict=True)
         ]
         return Matches(sorted(matches, key=lambda match: (-match.weight, match.interest.id)))
+
+    def embedding(self, matches: Matches) -> NDArray[np.float32] | None:
+        """Sum of the text embeddings of `matches`, each times its weight: float32 [d_text].
+
+        Interests that cannot be matched add nothing. None when no interest can be.
+        """
+        if self._vectors is None:
+            return None
+        parts = [(self._places.get(match.interest.id), match.weight) for match in matches]
+        placed = [weight * self._vectors.vector(place) for place, weight in parts if place is not None]
+        return np.asarray(sum(placed, start=0 * self._vectors.vector(0)), np.float32)
 
     def confidence(self, matches: Matches) -> float:
         """How well the best of `matches` answers the question: 0 at `low`, 1 at `high`, linear between."""

@@ -100,18 +100,6 @@ def panels(photo: Image, hit: Lookup, allocation: Allocation) -> tuple[Image, Im
     return small, overlay(small, hit.relevance), kept_tokens(small, allocation)
 
 
-def side_by_side(photo: Image, hit: Lookup, allocation: Allocation, caption: str) -> Image:
-    """Photo | relevance | kept tokens, under `caption` and a line of what was matched."""
-    positions = allocation.grid[0] * allocation.grid[1]
-    share = len(allocation.indices) / positions
-    names = (
-        "photo",
-        "relevance",
-        f"{len(allocation.indices):,} of {positions:,} tokens kept ({share:.0%})",
-    )
-    return _row(caption, _summary(hit), list(zip(panels(photo, hit, allocation), names, strict=True)))
-
-
 def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
     """Photo | similarity, under `caption` and what was matched; what the colours stand for is told.
 
@@ -126,7 +114,7 @@ def captioned_overlay(photo: Image, hit: Lookup, caption: str) -> Image:
     else:
         heated = overlay(small, similarity)
         name = f"similarity, from {similarity.min():.3g} (dark) to {similarity.max():.3g} (bright)"
-    return _row(caption, _summary(hit), [(small, "photo"), (heated, name)])
+    return _row(caption, summary(hit), [(small, "photo"), (heated, name)])
 
 
 def overview(columns: Sequence[tuple[str, Sequence[Image]]], width: int) -> Image:
@@ -178,7 +166,8 @@ def _row(caption: str, summary: str, parts: Sequence[tuple[Image, str]]) -> Imag
     return page
 
 
-def _summary(hit: Lookup) -> str:
+def summary(hit: Lookup) -> str:
+    """What was matched, how sure that is, and how the maps were obtained, in one line."""
     parts = [f"{name} {share:.0%}" for name, share in shares(hit)]
     return "  ·  ".join([*parts, f"confidence {hit.confidence:.2f}", hit.tier])
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from transformers import (
@@ -32,7 +33,6 @@ from ..catalogue.errors import ModelError, UsageError
 from .allocation import Allocation
 from .attending import allocator, needed_budget
 from .cells import Cells, resample
-from .types import Lookup
 
 MODELS: dict[str, Any] = {
     "qwen3_vl": Qwen3VLForConditionalGeneration,
@@ -248,7 +248,7 @@ class QwenVLAdapter:
     def ask(
         self,
         photo: Image.Image,
-        hit: Lookup,
+        relevance: NDArray[np.float32],
         question: str,
         *,
         budget: int | None = 200,
@@ -260,7 +260,8 @@ class QwenVLAdapter:
 
         Args:
             photo: mode RGB.
-            hit: of this photo and question.
+            relevance: float32 [rows, columns] of this photo and question, on any grid: `Lookup.relevance`, or
+                that of `Retriever.balance`.
             question: in words.
             budget: tokens of the photo; all of them, if it has no more; when None, as many as it needs
                 (`attending.needed_budget`).
@@ -273,14 +274,14 @@ class QwenVLAdapter:
             ModelError: this was made without a processor.
         """
         inputs = self.inputs([photo], question)
-        relevance = resample(hit.relevance, self.grids(inputs)[0])
-        wanted = needed_budget(relevance) if budget is None else min(budget, relevance.size)
-        allocation = allocator(strategy).allocate(relevance, wanted)
+        on_tokens = resample(relevance, self.grids(inputs)[0])
+        wanted = needed_budget(on_tokens) if budget is None else min(budget, on_tokens.size)
+        allocation = allocator(strategy).allocate(on_tokens, wanted)
         options = {} if write is None else {"streamer": _Words(self._need_processor(), write)}
         tokens = self.generate(inputs, [allocation], max_new_tokens, **options)
-        words = inputs["input_ids"].numel() - relevance.size
+        words = inputs["input_ids"].numel() - on_tokens.size
         return Answer(
-            self.words(tokens)[0], allocation, words + len(allocation.indices), words + relevance.size
+            self.words(tokens)[0], allocation, words + len(allocation.indices), words + on_tokens.size
         )
 
     def _visual(self, inputs: Mapping[str, Tensor], cells: Sequence[Cells | None]) -> Any:

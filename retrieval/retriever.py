@@ -22,11 +22,13 @@ from ..catalogue.types import ImageKey, Interest, TextureRecord
 from ..indexer.encoders import DenseEncoder
 from .allocation import Allocation
 from .attending import allocator, needed_budget
+from .balancing import Balanced, Balancer, Kind, shipped
 from .blending import blend, own_share
 from .caching import keep
 from .computing import Computer
 from .decoding import Decoder
 from .kernels import Assembler, Places, lacking, side_of_maps
+from .knowing import know
 from .learning import Learning
 from .matcher import Matcher
 from .sources import ImageLike, Source, find_source
@@ -210,6 +212,7 @@ class Retriever:
             saved=maps_tier is Tier.COMPUTED and self.catalogue.writable,
             relevance=scores,
             timings=Timings(matching, read - started, perf_counter() - read),
+            question=question if share else None,
         )
 
     def _stored(
@@ -311,7 +314,13 @@ class Retriever:
             )
         return self._searcher.search(query, n)
 
-    def allocate(self, hit: Lookup, budget: int | None = 200, strategy: str = "topk") -> Allocation:
+    def allocate(
+        self,
+        hit: Lookup,
+        budget: int | None = 200,
+        strategy: str = "topk",
+        balancer: Kind | Balancer | None = None,
+    ) -> Allocation:
         """Spend `budget` tokens on the positions of a look-up's 32x32 grid.
 
         Nothing is recorded here: the look-up was, and its question counts once.
@@ -320,15 +329,37 @@ class Retriever:
             hit: of a look-up.
             budget: tokens; as many as the image needs (`attending.needed_budget`) when None.
             strategy: one of `ALLOCATORS`.
+            balancer: makes the relevance that is allocated by, see `balance`; the look-up's own when None.
 
         Raises:
             UsageError: the strategy is not known, or cannot spend this budget.
+            BalancerError, EncoderNeededError: as `balance`.
         """
         chosen = allocator(strategy)
+        relevance = hit.relevance if balancer is None else self.balance(hit, balancer).relevance
         if budget is None:
             text = hit.channel("text_likelihood") if "text_likelihood" in hit.channels else None
-            budget = needed_budget(hit.relevance, text)
-        return chosen.allocate(hit.relevance, budget)
+            budget = needed_budget(relevance, text)
+        return chosen.allocate(relevance, budget)
+
+    def balance(self, hit: Lookup, balancer: Kind | Balancer | None = None) -> Balanced:
+        """The relevance that a balancer makes of a look-up, with the scores and tensions that it is made of.
+
+        Args:
+            hit: of a look-up.
+            balancer: ``tension`` or ``adaptive``, which come with texcat and are for the builtin encoder, or
+                one that was trained (`Balancer.load`). None gives the look-up's own relevance.
+
+        Raises:
+            UsageError: there is no such balancer, or the look-up holds too few channels.
+            BalancerError: it was trained with another encoder than the catalogue's, or its file is damaged.
+            EncoderNeededError: as `asked`, of an ``adaptive`` one.
+        """
+        if balancer is None:
+            return Balanced(hit.relevance, know(hit), None, None)
+        chosen = shipped(balancer) if isinstance(balancer, str) else balancer
+        chosen.check_encoder(self.catalogue.settings.fingerprint)
+        return chosen.balance(hit, self.asked(hit) if chosen.kind == "adaptive" else None)
 
     def feedback(self, hit: Lookup, useful: bool) -> None:
         """Say whether a look-up was useful. The next one weighs the interests accordingly.
@@ -361,6 +392,27 @@ class Retriever:
             if catalogue.writable:
                 catalogue.registry.put_question(catalogue.settings.fingerprint, question, embedding)
         return keep(self._questions, question, embedding, CACHED_QUESTIONS)
+
+    def asked(self, hit: Lookup) -> NDArray[np.float32]:
+        """Text embedding of what a look-up's similarity is made of: float32 [d_text], of norm 1, or 0.
+
+        The sum of the interests' and the question's own, each times its part in the similarity, brought to
+        norm 1: so that "Where is the dog?" is read as "dog" where an interest of that name answers it.
+
+        Raises:
+            UsageError: nothing of what it was made of is known any more.
+            EncoderNeededError: as `embedding`.
+        """
+        interests = self._matching().embedding(hit.matches)
+        parts = [] if interests is None else [(1 - hit.own_share) * interests]
+        if hit.question is not None:
+            parts.append(hit.own_share * self.embedding(hit.question))
+        if not parts:
+            raise UsageError(
+                "this look-up was made of no interest that the catalogue still has, nor of words"
+            )
+        total = np.sum(parts, axis=0)
+        return np.asarray(total / max(float(np.linalg.norm(total)), np.finfo(np.float32).tiny), np.float32)
 
     def refresh(self) -> None:
         """Take notice of interests that another process has added or removed, and of all that was asked."""

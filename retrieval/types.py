@@ -109,6 +109,7 @@ class Lookup:
         saved: whether what was computed is in the catalogue now.
         relevance: float32 [32, 32] in [0, 1]: what an allocator reads.
         timings: where the time went.
+        question: in words, where its own map has a part in the similarity; else None.
     """
 
     key: ImageKey
@@ -121,6 +122,7 @@ class Lookup:
     saved: bool
     relevance: NDArray[np.float32]
     timings: Timings
+    question: str | None = None
 
     def channel(self, name: str) -> NDArray[np.float32]:
         """Plane of the channel called `name`: float32 [32, 32].

@@ -28,6 +28,11 @@ class Vectors:
         products, places = self._index.search(query[None].astype(np.float32), min(count, self._index.ntotal))
         return products[0], places[0]
 
+    def vector(self, place: int) -> Floats:
+        """The vector that was given in this place: float32 [d]."""
+        found: Floats = self._index.reconstruct(place)
+        return found
+
     def products(self, query: Floats) -> Floats:
         """Inner product of `query` [d] with every vector: float32 [N], in the order of the vectors."""
         products, places = self.nearest(query, self._index.ntotal)

@@ -28,6 +28,7 @@ HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_
 
 EXPORTED: dict[str, list[str]] = {
     "texcat.catalogue": [
+        "BalancerError",
         "Box",
         "CHANNELS",
         "Catalogue",

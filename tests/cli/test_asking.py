@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from texcat.catalogue import ImageKey
+from texcat.retrieval.balancing import SHIPPED
 
 from .conftest import QUESTION, Texcat, held_open
 
@@ -39,6 +40,7 @@ def test_query_tells_matches_tier_times_and_tokens(texcat: Texcat, indexed: Path
         "times_again_us",
         "budget",
         "strategy",
+        "balancer",
         "grid",
         "kept",
         "positions",
@@ -64,6 +66,24 @@ def test_query_for_people(texcat: Texcat, indexed: Path, photos: Path, tmp_path:
     assert f"Wrote {picture}" in result.out
     with Image.open(picture) as drawn:
         assert (drawn.format, drawn.width > 3 * 200) == ("PNG", True)
+
+
+def test_query_by_a_balancer(texcat: Texcat, indexed: Path, photos: Path, tmp_path: Path) -> None:
+    arguments = ("query", photos / "chelsea.jpg", QUESTION, "-c", indexed, "--json")
+    plain, tension, adaptive = (
+        texcat(*arguments, "--balancer", name).json for name in ("none", "tension", "adaptive")
+    )
+    by_file = texcat(*arguments, "--balancer", SHIPPED["tension"], "--out", tmp_path / "x.png").json
+    assert [told["balancer"] for told in (plain, tension, adaptive)] == ["none", "tension", "adaptive"]
+    assert len(plain["positions"]) == len(tension["positions"]) == len(adaptive["positions"]) == 200
+    assert plain["positions"] != tension["positions"] != adaptive["positions"]
+    assert by_file["positions"] == tension["positions"]
+    unknown = texcat(*arguments, "--balancer", "best")
+    assert unknown.code == 2
+    assert "balancer 'best' is not known; expected one of: tension, adaptive, or a file" in unknown.err
+    (tmp_path / "no.safetensors").write_bytes(b"nothing")
+    damaged = texcat(*arguments, "--balancer", tmp_path / "no.safetensors")
+    assert (damaged.code, "does not hold a balancer" in damaged.err) == (1, True)
 
 
 def test_a_key_names_the_image_too(texcat: Texcat, indexed: Path, photos: Path) -> None:
