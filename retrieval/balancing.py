@@ -164,12 +164,16 @@ class Balancer:
         save_file({name: np.ascontiguousarray(each) for name, each in self.tensors.items()}, path, metadata)
 
     def check_encoder(self, fingerprint: str) -> None:
-        """That a catalogue of the encoder with this fingerprint is what the balancer was trained for.
+        """That a catalogue of the encoder with this fingerprint is one that the balancer was trained for.
+
+        Fingerprints are a name and a hash. The name must be the same: it stands for the network and the model
+        of texts. Their hash changes with each fit of an encoder's directions, and what a balancer reads is
+        measured against the corpus.
 
         Raises:
-            BalancerError: it is not.
+            BalancerError: it is another encoder.
         """
-        if self.encoder != fingerprint:
+        if self.encoder.rpartition("-")[0] != fingerprint.rpartition("-")[0]:
             raise BalancerError(
                 self.kind,
                 f"it was trained with the encoder {self.encoder}, and the catalogue has {fingerprint}; train "

@@ -160,11 +160,11 @@ def _enclosed(score: Plane) -> Plane:
         np.maximum.accumulate(score, axis=1),
         np.maximum.accumulate(score[:, ::-1], axis=1)[:, ::-1],
     )
-    return np.minimum.reduce(sides)
+    return np.asarray(np.minimum.reduce(sides), np.float32)
 
 
 def _rank(score: Plane) -> Plane:
-    """Part of the positions that score lower; of equals, those before it in raster order count half less."""
+    """Part of the other positions that rank lower; of equals, those before it in raster order do."""
     ranks = np.empty(score.size, np.float32)
     ranks[np.argsort(score, axis=None, kind="stable")] = np.arange(score.size) / (score.size - 1)
     return ranks.reshape(score.shape)
@@ -183,5 +183,4 @@ def _gaussian(sigma: float) -> Plane:
 
 def _smooth(plane: Plane, sigma: float) -> Plane:
     blur = _gaussian(sigma)
-    smoothed: Plane = blur @ plane @ blur.T
-    return smoothed
+    return np.asarray(blur @ plane @ blur.T, np.float32)

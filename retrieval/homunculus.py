@@ -142,10 +142,8 @@ class Homunculus:
         kept = self.allocation
         order = np.argsort(-kept.budgets, kind="stable")[:MOST_REGIONS]
         return [
-            Allocation(
-                *(part[[i]] for part in (kept.indices, kept.positions, kept.budgets, kept.scores)), kept.grid
-            )
-            for i in order
+            Allocation(kept.indices[i], kept.positions[i], kept.budgets[i], kept.scores[i], kept.grid)
+            for i in order[:, None]
         ]
 
     def _reason(self, region: Region, box: Box, kept: NDArray[np.bool_]) -> Reason:

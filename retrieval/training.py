@@ -86,7 +86,7 @@ def soft_weights(values: Tensor, budget: float, temperature: float) -> Tensor:
             f"expected a budget between 0 and {values.shape[1]} and a temperature above 0, got {budget} and "
             f"{temperature}"
         )
-    weights: Tensor = _SoftWeights.apply(values, budget, temperature)  # type: ignore[no-untyped-call]
+    weights: Tensor = _SoftWeights.apply(values, budget, temperature)
     return weights
 
 
@@ -335,13 +335,13 @@ def train(
     for number in range(1, options.epochs + 1):
         module.train()
         losses = []
-        for chosen in torch.randperm(len(planes), generator=drawn).split(options.batch):
+        for chosen in torch.split(torch.randperm(len(planes), generator=drawn), options.batch):
             x, a = planes[chosen], area[chosen]
             if torch.rand((), generator=drawn) < 0.5:
                 x, a = _mirrored(x), _mirrored(a)
             loss = LOSSES[options.loss](module(x, asked[chosen]), a)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
             losses.append(float(loss.detach()))
@@ -403,7 +403,8 @@ def _module(options: Options, planes: Tensor, asked: int) -> TensionBalancer | A
 
 def _mirrored(values: Tensor) -> Tensor:
     """Values [..., N] of a grid, left and right changed. All planes mean the same in a mirrored photo."""
-    return values.unflatten(-1, (GRID, GRID)).flip(-1).flatten(-2)
+    mirrored: Tensor = values.reshape(*values.shape[:-1], GRID, GRID).flip(-1).flatten(-2)
+    return mirrored
 
 
 def _batches(values: NDArray[np.float32], size: int = 256) -> list[NDArray[np.float32]]:
@@ -411,7 +412,7 @@ def _batches(values: NDArray[np.float32], size: int = 256) -> list[NDArray[np.fl
 
 
 def _scaled(budget: int, examples: Examples) -> int:
-    return max(1, round(budget * examples.area.shape[1] / GRID**2))
+    return max(1, round(budget * int(examples.area.shape[1]) / GRID**2))
 
 
 def _recalls(logits: NDArray[np.float32], examples: Examples) -> dict[int, dict[str, float]]:

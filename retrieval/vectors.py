@@ -30,8 +30,7 @@ class Vectors:
 
     def vector(self, place: int) -> Floats:
         """The vector that was given in this place: float32 [d]."""
-        found: Floats = self._index.reconstruct(place)
-        return found
+        return np.asarray(self._index.reconstruct(place), np.float32)
 
     def products(self, query: Floats) -> Floats:
         """Inner product of `query` [d] with every vector: float32 [N], in the order of the vectors."""
