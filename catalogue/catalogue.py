@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, Self
@@ -53,6 +54,9 @@ LOCK_NAME = "writer.lock"
 WANTED_NAME = "writer.wanted"
 WAIT_SECONDS = 30.0
 """How long a writer waits for one that gives way: it may be in the middle of a batch, on a busy machine."""
+
+_CHUNK = 1_000
+"""Images whose records are deleted in one transaction."""
 
 DEFAULT_SHARDS = 4
 MAX_SHARDS = 1024
@@ -326,6 +330,38 @@ class Catalogue:
         self.require_writable("index the first image")
         self.settings = replace(
             self.settings, fingerprint=fingerprint, match_low=match_low, match_high=match_high
+        )
+        write_settings(self.path, self.settings)
+        self.store.close()
+        self.store = self._open_store()
+
+    def replace_encoder(self, spec: str, fingerprint: str, match_low: float, match_high: float) -> None:
+        """Make another encoder the catalogue's own. All textures and codes of the one before go.
+
+        Interests, what was asked, and what is known of files stay. When it is interrupted, some textures are
+        gone, and it is to be called again.
+
+        Args:
+            spec: of the encoder, as for `create`.
+            fingerprint, match_low, match_high: as for `adopt_encoder`.
+
+        Raises:
+            ReadOnlyError: the catalogue is open to read.
+        """
+        self.require_writable("replace the encoder")
+        self.revision += 1
+        # Records first: those that are left by an interruption are of the encoder that the settings name.
+        keys = self.store.keys()
+        while chunk := list(islice(keys, _CHUNK)):
+            self.store.delete(chunk)
+        self._codebook = None
+        self.settings = replace(
+            self.settings,
+            encoder=spec,
+            fingerprint=fingerprint,
+            match_low=match_low,
+            match_high=match_high,
+            codebook="",
         )
         write_settings(self.path, self.settings)
         self.store.close()

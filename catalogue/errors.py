@@ -155,7 +155,7 @@ class FingerprintMismatchError(CatalogueError):
         self.actual = actual
         super().__init__(
             f"{what} was made with encoder {expected}, but the encoder in use is {actual}: maps of two "
-            "encoders never mix; load the first encoder, or `texcat init` another catalogue for the second"
+            "encoders never mix; load the first encoder, or `texcat reindex` with the second"
         )
 
 

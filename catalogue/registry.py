@@ -446,6 +446,10 @@ class Registry:
         """By path, the files that hold one of the images `keys`."""
         return self._files((_FILES_OF, {"keys": chunk}) for chunk in _chunks(bytes(key) for key in keys))
 
+    def all_files(self) -> dict[bytes, KnownFile]:
+        """By path, every file that is known."""
+        return self._files([(select(tables.files), {})])
+
     def _files(self, queries: Iterable[tuple[Select[Any], Mapping[str, object]]]) -> dict[bytes, KnownFile]:
         found: dict[bytes, KnownFile] = {}
         with self._database.reading() as connection:

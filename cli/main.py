@@ -22,6 +22,7 @@ from . import (
     keeping,
     making,
     pruning,
+    reindexing,
     searching,
     training,
     working,
@@ -44,6 +45,7 @@ app.command()(indexing.index)
 app.command()(expanding.expand)
 app.command()(working.work)
 app.command()(pruning.prune)
+app.command()(reindexing.reindex)
 app.command()(asking.lookup)
 app.command()(asking.query)
 app.command()(asking.ask)

@@ -370,7 +370,10 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> None:
         )
     except Exception as error:  # of many kinds
         where = f"the Ray cluster at {address}" if address else "Ray on this machine"
-        raise EngineError(f"cannot reach {where}: {one_line(error)}") from error
+        raise EngineError(
+            f"cannot reach {where} ({one_line(error)}); see that it runs, and whether it wants a token "
+            "(RAY_AUTH_MODE, RAY_AUTH_TOKEN)"
+        ) from error
 
 
 def _room(ray: Any, device: str) -> tuple[bool, int]:

@@ -92,19 +92,19 @@ def index_corpus(
     plan = plan_inputs(catalogue.registry, inputs, column)
     catalogue.registry.record_archives(plan.archives)
     removed = _note_absent(catalogue, plan, grace_days)
-    if codes and not _has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
+    if codes and not has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
         # Before it is told which images lack a code: if it comes out otherwise than it was, all of them do.
         encoder = encoder or load_encoder(catalogue.settings.encoder, device)
         adopt_encoder(catalogue, encoder)
         catalogue.adopt_codebook(make_codebook(encoder))
-    incomplete = _lacking(catalogue, plan.unchanged, codes)
-    again = [_found(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
+    incomplete = incomplete_files(catalogue, plan.unchanged, codes)
+    again = [found_again(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
     work = Pass(catalogue, on_progress, [*plan.new, *again], codes)
     if work.files:
         before = catalogue.registry.files_at(file.path for file in plan.new)
         own = encoder or load_encoder(catalogue.settings.encoder, device)
         if engine == "local":
-            _run(work, catalogue, own, batch_size)
+            run_pass(work, catalogue, own, batch_size)
         else:
             _gather(
                 work,
@@ -160,10 +160,10 @@ def encode_again(
     """
     plan = plan_known(catalogue.registry, catalogue.registry.files_of(again))
     chosen = {file.key: file for file in plan.unchanged if file.key is not None}
-    files = [_found(file) for file in chosen.values()]
-    work = Pass(catalogue, on_progress, files, _has_codebook(catalogue), again)
+    files = [found_again(file) for file in chosen.values()]
+    work = Pass(catalogue, on_progress, files, has_codebook(catalogue), again)
     if work.files:
-        _run(work, catalogue, encoder or load_encoder(catalogue.settings.encoder, device), None)
+        run_pass(work, catalogue, encoder or load_encoder(catalogue.settings.encoder, device), None)
     unread = {skipped.path for skipped in work.skipped}
     made = [key for key, file in chosen.items() if os.fsdecode(file.path) not in unread]
     return made, tuple(work.skipped)
@@ -233,7 +233,7 @@ def _make_vectors(
     return made
 
 
-def _run(work: Pass, catalogue: Catalogue, encoder: DenseEncoder, batch_size: int | None) -> None:
+def run_pass(work: Pass, catalogue: Catalogue, encoder: DenseEncoder, batch_size: int | None) -> None:
     """Do the work of a pass, with the vectors of all interests that there are maps to be made of."""
     adopt_encoder(catalogue, encoder)
     paths = [file.path for file in work.files]
@@ -286,7 +286,8 @@ def _note_absent(catalogue: Catalogue, plan: ScanPlan, grace_days: float) -> int
     return len(gone)
 
 
-def _has_codebook(catalogue: Catalogue) -> bool:
+def has_codebook(catalogue: Catalogue) -> bool:
+    """Whether codes can be made and read; a codebook that is lost or damaged is told in a warning."""
     try:
         catalogue.codebook()
     except CatalogueError as error:
@@ -296,7 +297,7 @@ def _has_codebook(catalogue: Catalogue) -> bool:
     return True
 
 
-def _lacking(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
+def incomplete_files(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
     """Those of `files` whose record is gone, or lacks the map of an interest or a code it shall have."""
     wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
     complete: dict[ImageKey, bool] = {}
@@ -306,5 +307,6 @@ def _lacking(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> l
     return [known for known in files if known.key is not None and not complete[known.key]]
 
 
-def _found(known: KnownFile) -> FoundFile:
+def found_again(known: KnownFile) -> FoundFile:
+    """A file that is as it was when it was recorded."""
     return FoundFile(known.path, known.size, known.mtime_ns, known.device)

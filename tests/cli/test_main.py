@@ -24,7 +24,7 @@ COMMANDS = {
     ("init",), ("interest", "add"), ("interest", "list"), ("interest", "remove"), ("interest", "pin"),
     ("interest", "unpin"), ("work",), ("prune",), ("index",), ("lookup",),
     ("query",), ("ask",), ("search",), ("expand",), ("suggest",), ("path",), ("fingerprint",), ("forget",),
-    ("stats",), ("verify",), ("compact",), ("backup",), ("demo",),
+    ("stats",), ("verify",), ("compact",), ("backup",), ("demo",), ("reindex",),
 }  # fmt: skip
 
 
