@@ -89,6 +89,7 @@ def index_corpus(
         raise UsageError("ray_address and workers are for engine 'ray'")
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+    given = encoder
     plan = plan_inputs(catalogue.registry, inputs, column)
     catalogue.registry.record_archives(plan.archives)
     removed = _note_absent(catalogue, plan, grace_days)
@@ -110,7 +111,7 @@ def index_corpus(
                 work,
                 catalogue,
                 own,
-                given=encoder,
+                given=given,
                 device=device,
                 address=ray_address,
                 workers=workers,
