@@ -35,7 +35,10 @@ def index(
             help="Column of the lists with paths or URLs; without it, the first of path, url and image.",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",
+    device: Annotated[
+        str,
+        typer.Option(help="Where the encoder runs: auto, cpu, cuda:1; cuda:0,cuda:1 takes a process each."),
+    ] = "auto",
     engine: Annotated[
         str, typer.Option(help="Who looks at images: local, this process; ray, workers of a Ray cluster.")
     ] = "local",

@@ -15,7 +15,7 @@ from ..catalogue.errors import CatalogueError, ImageReadError, UnknownInterestEr
 from ..catalogue.registry import KnownFile
 from ..catalogue.types import ImageKey, IndexReport, Interest, InterestVectors, Skipped
 from .codebooks import make_codebook
-from .encoders import DenseEncoder, load_encoder
+from .encoders import DenseEncoder, devices_of, load_encoder
 from .exemplars import corpus_mean, exemplar_vectors
 from .inputs import plan_inputs, plan_known
 from .matching import match_range
@@ -60,7 +60,8 @@ def index_corpus(
         catalogue: open to write.
         inputs: folders, searched to the bottom, files, and the others named above.
         column: of the lists that holds paths or URLs; the first of path, url and image when None.
-        device: where the encoder runs: ``auto``, ``cpu``, ``cuda``, ``cuda:1`` …
+        device: where the encoder runs: ``cpu``, ``cuda``, ``cuda:1`` …; several with commas between, and each
+            has a process of its own, twice one that is named twice; ``auto``: all GPUs, else the processor.
         engine: ``local``: threads of this process; ``ray``: workers of a Ray cluster, which read the files
             themselves, so that they need them at the same paths; this process alone writes.
         ray_address: of a cluster; without one, the workers run on this machine.
@@ -89,13 +90,13 @@ def index_corpus(
         raise UsageError("ray_address and workers are for engine 'ray'")
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-    given = encoder
     plan = plan_inputs(catalogue.registry, inputs, column)
     catalogue.registry.record_archives(plan.archives)
     removed = _note_absent(catalogue, plan, grace_days)
+    given = encoder
     if codes and not has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
         # Before it is told which images lack a code: if it comes out otherwise than it was, all of them do.
-        encoder = encoder or load_encoder(catalogue.settings.encoder, device)
+        encoder = encoder or load_encoder(catalogue.settings.encoder, device.partition(",")[0])
         adopt_encoder(catalogue, encoder)
         catalogue.adopt_codebook(make_codebook(encoder))
     incomplete = incomplete_files(catalogue, plan.unchanged, codes)
@@ -103,14 +104,17 @@ def index_corpus(
     work = Pass(catalogue, on_progress, [*plan.new, *again], codes)
     if work.files:
         before = catalogue.registry.files_at(file.path for file in plan.new)
-        own = encoder or load_encoder(catalogue.settings.encoder, device)
-        if engine == "local":
-            run_pass(work, catalogue, own, batch_size)
+        devices = devices_of(device) if engine == "local" else [device]
+        encoder = encoder or load_encoder(catalogue.settings.encoder, devices[0])
+        if len(devices) > 1:
+            _share(work, catalogue, encoder, given=given, devices=devices, batch_size=batch_size)
+        elif engine == "local":
+            run_pass(work, catalogue, encoder, batch_size)
         else:
             _gather(
                 work,
                 catalogue,
-                own,
+                encoder,
                 given=given,
                 device=device,
                 address=ray_address,
@@ -239,6 +243,26 @@ def run_pass(work: Pass, catalogue: Catalogue, encoder: DenseEncoder, batch_size
     adopt_encoder(catalogue, encoder)
     paths = [file.path for file in work.files]
     work.run(encoder, ensure_vectors(catalogue, encoder, work.needed, paths), batch_size)
+
+
+def _share(
+    work: Pass,
+    catalogue: Catalogue,
+    encoder: DenseEncoder,
+    *,
+    given: DenseEncoder | None,
+    devices: Sequence[str],
+    batch_size: int | None,
+) -> None:
+    """Do the work of a pass with a process a device. Each loads the encoder, unless it was `given`."""
+    from .crew import Crew, Task
+
+    adopt_encoder(catalogue, encoder)
+    vectors = ensure_vectors(catalogue, encoder, work.needed, [file.path for file in work.files])
+    task = Task(
+        catalogue.path, given or catalogue.settings.encoder, vectors, work.codes, dict(work.again), batch_size
+    )
+    work.share(Crew(task, devices), vectors)
 
 
 def _gather(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .cluster import Cluster
+    from .crew import Crew
     from .textures import Drafts
 
 BATCH_SIZE = 8
@@ -106,6 +107,7 @@ class Pass:
     Attributes:
         files: all of them.
         codes: whether images get codes.
+        again: maps that are made though they are held.
         needed: interests whose maps must be made.
         indexed: files whose image has a texture now.
         skipped: those that could not be read.
@@ -122,6 +124,7 @@ class Pass:
         again: Mapping[ImageKey, frozenset[int]] = MappingProxyType({}),
     ) -> None:
         self.files = files
+        self.again = again
         self.needed = frozenset[int]().union(*again.values())
         self.indexed = 0
         self.skipped: list[Skipped] = []
@@ -131,7 +134,6 @@ class Pass:
         self._on_progress = on_progress
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self.codes = codes
-        self._again = again
         self._claimed: set[ImageKey] = set()
         self._undecodable: dict[ImageKey, str] = {}
         self._pending: list[_Batch] = []
@@ -147,43 +149,74 @@ class Pass:
             vectors: of interests. One that is not among them gets no maps.
             batch_size: as for `index_corpus`.
         """
-        from .decoding import Decoder
-        from .textures import TextureMaker, one_thread, own_stream, room_for
-
-        self._wanted &= vectors.keys()
-        codebook = self._catalogue.codebook() if self.codes else None
-        maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
-        on_gpu = maker.device.type == "cuda"
-        size = batch_size or (room_for(maker) if on_gpu else BATCH_SIZE)
-        cores = os.cpu_count() or 1
-        self._commit_images = COMMIT_IMAGES[maker.device.type]
-        self._last_commit = time.monotonic()
+        self._prepare(encoder, vectors, batch_size)
         self._report()
-        prepare: Callable[[], None] = _nothing
-        prepare_beside: Callable[[], None] = one_thread
-        # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
-        encoders, beside = 1, max(1, cores // 2)
-        if on_gpu:
-            prepare = prepare_beside = partial(own_stream, maker.device)
-            # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
-            encoders, beside = 2, 1
         try:
-            with Stages() as stages, Decoder(maker) as self._decoder, threadpool_limits(1, user_api="blas"):
-                batches = stages.run("read", READERS, self._read, _chunks(self.files, size))
-                batches = map(self._claim, batches)
-                batches = stages.run("decode", beside, self._decode, batches, prepare_beside)
-                batches = stages.run("encode", encoders, self._encode, batches, prepare)
-                batches = stages.run("draft", beside, self._draft, batches, prepare_beside)
-                batches = stages.run("code", beside, self._code, batches, prepare_beside)
-                for _ in stages.run("write", 1, self._write, batches):
-                    self._report()
-                self._commit()
-                self.stages, self.on_cpu = stages.times(), self._decoder.on_cpu
+            self._make(_chunks(self.files, self._size))
         except KeyboardInterrupt:
             self._commit()
             raise
         finally:
             self._report()
+
+    def share(self, crew: Crew, interests: Collection[int]) -> None:
+        """Do it all with a crew, whose processes read the files and make the records.
+
+        Args:
+            crew: whose task is of this catalogue.
+            interests: of which it has vectors.
+        """
+        from .crew import measured
+
+        self._wanted &= frozenset(interests)
+        started = self._last_commit = time.monotonic()
+        writing = 0.0
+        for finished in crew.run(self.files, self._report):
+            begun = time.monotonic()
+            self._store(finished.records, finished.rows, finished.sizes)
+            self._count(finished.rows)
+            writing += time.monotonic() - begun
+            self._report()
+        self.stages = (*crew.stages, measured("write", started, writing))
+        self.on_cpu = crew.on_cpu
+
+    def _prepare(
+        self, encoder: DenseEncoder, vectors: Mapping[int, InterestVectors], batch_size: int | None
+    ) -> None:
+        from .textures import TextureMaker, room_for
+
+        self._wanted &= vectors.keys()
+        codebook = self._catalogue.codebook() if self.codes else None
+        maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
+        self._size = batch_size or (room_for(maker) if maker.device.type == "cuda" else BATCH_SIZE)
+        self._commit_images = COMMIT_IMAGES[maker.device.type]
+        self._last_commit = time.monotonic()
+
+    def _make(self, chunks: Iterable[Sequence[FoundFile]]) -> None:
+        """Take files through all stages."""
+        from .decoding import Decoder
+        from .textures import one_thread, own_stream
+
+        maker = self._maker
+        prepare: Callable[[], None] = _nothing
+        prepare_beside: Callable[[], None] = one_thread
+        # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
+        encoders, beside = 1, max(1, (os.cpu_count() or 1) // 2)
+        if maker.device.type == "cuda":
+            prepare = prepare_beside = partial(own_stream, maker.device)
+            # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
+            encoders, beside = 2, 1
+        with Stages() as stages, Decoder(maker) as self._decoder, threadpool_limits(1, user_api="blas"):
+            batches = stages.run("read", READERS, self._read, chunks)
+            batches = map(self._claim, batches)
+            batches = stages.run("decode", beside, self._decode, batches, prepare_beside)
+            batches = stages.run("encode", encoders, self._encode, batches, prepare)
+            batches = stages.run("draft", beside, self._draft, batches, prepare_beside)
+            batches = stages.run("code", beside, self._code, batches, prepare_beside)
+            for _ in stages.run("write", 1, self._write, batches):
+                self._report()
+            self._commit()
+            self.stages, self.on_cpu = stages.times(), self._decoder.on_cpu
 
     def gather(self, cluster: Cluster, interests: Collection[int], batch_size: int | None) -> None:
         """Do it all on a cluster, whose workers read the files and make the records.
@@ -245,7 +278,7 @@ class Pass:
             return None
         self._claimed.add(key)
         lacking = lacks(self._catalogue, key, self._wanted, self.codes)
-        return replace(lacking, interests=lacking.interests | self._again.get(key, frozenset()))
+        return replace(lacking, interests=lacking.interests | self.again.get(key, frozenset()))
 
     def _decode(self, batch: _Batch) -> _Batch:
         """Decode the images that something is to be made of."""
@@ -309,16 +342,27 @@ class Pass:
         jobs = [job for batch in batches for job in batch.jobs]
         if not jobs:
             return
-        self._catalogue.store.write(record for batch in batches for record in batch.records())
         rows = [self._row(job) for job in jobs]
         sizes = {job.key: job.size for job in jobs if job.key is not None and job.size is not None}
+        self._store((record for batch in batches for record in batch.records()), rows, sizes)
+        self._count(rows)
+        self._last_commit = time.monotonic()
+
+    def _store(
+        self,
+        records: Iterable[TextureRecord],
+        rows: Sequence[KnownFile],
+        sizes: Mapping[ImageKey, tuple[int, int]],
+    ) -> None:
+        self._catalogue.store.write(records)
         self._catalogue.registry.record_files(rows, sizes)
+
+    def _count(self, rows: Iterable[KnownFile]) -> None:
         for row in rows:
             if row.reason is None:
                 self.indexed += 1
             else:
                 self.skipped.append(Skipped(os.fsdecode(row.path), row.reason))
-        self._last_commit = time.monotonic()
 
     def _row(self, job: _Job) -> KnownFile:
         # A file with the content of one that could not be decoded shares its fate.

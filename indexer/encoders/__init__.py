@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ...catalogue.errors import UnknownEncoderError
+from ...catalogue.errors import UnknownEncoderError, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,6 +49,23 @@ class DenseEncoder(Protocol):
     def text(self, phrases: Sequence[str]) -> Tensor:
         """Embeddings of phrases and questions for matching: float32 [N, text_dim], unit norm."""
         ...
+
+
+def devices_of(name: str) -> list[str]:
+    """The devices that `name` lists, with commas between; ``auto`` is all GPUs where there are several.
+
+    Raises:
+        UsageError: a part of `name` is empty.
+    """
+    if name == "auto":
+        import torch
+
+        count = torch.cuda.device_count()
+        return [f"cuda:{number}" for number in range(count)] if count > 1 else [name]
+    devices = [part.strip() for part in name.split(",")]
+    if not all(devices):
+        raise UsageError(f"device {name!r} has an empty part; name devices with one comma between them")
+    return devices
 
 
 def load_encoder(spec: str, device: str = "auto") -> DenseEncoder:

@@ -1,0 +1,264 @@
+"""A pass on several devices of this machine: a process for each, which has Python's lock for itself.
+
+Each process takes files, so many at a time, whenever it has room for more; it reads them, makes records, and
+sends these to the process that started it, which alone writes. So images never move from one process to
+another, and only that one has the store and the registry open to write. What a process that is lost had taken
+is given to another; files that go on taking theirs along are found by halves, and have failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from ..catalogue.catalogue import Catalogue
+from ..catalogue.errors import EngineError
+from ..catalogue.registry import KnownFile
+from ..catalogue.types import ImageKey, InterestVectors, StageTime, TextureRecord
+from .encoders import DenseEncoder, load_encoder
+from .passes import Pass
+from .scan import FoundFile
+
+MOST_LOST = 10
+"""So many processes lost while files remain to be given out end a pass."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the processes of a crew are told.
+
+    Attributes:
+        path: of the catalogue, which they read.
+        encoder: specification of the encoder, or one that is loaded already, which is copied to them.
+        vectors: of interests.
+        codes: whether images get codes.
+        again: maps that are made though they are held, by image.
+        batch_size: as for `index_corpus`.
+    """
+
+    path: Path
+    encoder: str | DenseEncoder
+    vectors: Mapping[int, InterestVectors]
+    codes: bool
+    again: Mapping[ImageKey, frozenset[int]]
+    batch_size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Files that are done: their rows, the sizes of images, and what is to be stored of these."""
+
+    rows: Sequence[KnownFile]
+    sizes: Mapping[ImageKey, tuple[int, int]]
+    records: Sequence[TextureRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The last that a process says: what its stages took, and images decoded by the processor."""
+
+    stages: tuple[StageTime, ...]
+    on_cpu: int
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A process of the crew, and the files that it has taken and not finished, by path."""
+
+    device: str
+    process: BaseProcess
+    asking: Connection
+    results: Connection
+    asks: bool = True
+    taken: dict[bytes, FoundFile] = field(default_factory=dict)
+
+
+class Crew:
+    """Processes on `devices`, a device for each; one that is named twice has two.
+
+    Attributes:
+        stages: what the stages of all took, once they are done.
+        on_cpu: images that were decoded by the processor, though the encoder runs on a GPU.
+    """
+
+    def __init__(self, task: Task, devices: Sequence[str]) -> None:
+        self.stages: list[StageTime] = []
+        self.on_cpu = 0
+        self._task = task
+        self._devices = devices
+        self._context = multiprocessing.get_context("spawn")  # CUDA and LMDB do not survive a fork
+        self._members: list[_Member] = []
+        self._lost = 0
+
+    def run(self, files: Sequence[FoundFile], begin: Callable[[], None]) -> Iterator[Finished]:
+        """What becomes of `files`, in any order, as it is finished.
+
+        `begin` is called whenever files are given out: first once a process has loaded its encoder.
+
+        Raises:
+            EngineError: a process failed, or `MOST_LOST` were lost.
+        """
+        self._begin = begin
+        try:
+            suspects: deque[list[FoundFile]] = deque()
+            yield from self._share(iter(files), self._devices, suspects.append)
+            while suspects:
+                group = suspects.popleft()
+                left: list[list[FoundFile]] = []
+                yield from self._share(iter(group), self._devices[:1], left.append)
+                for again in left:
+                    if len(again) == 1:
+                        yield Finished([_failed(again[0])], {}, [])
+                    else:
+                        middle = len(again) // 2
+                        suspects += again[:middle], again[middle:]
+        finally:
+            for member in self._members:
+                member.process.kill()
+                member.process.join()
+
+    def _share(
+        self, files: Iterator[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
+    ) -> Iterator[Finished]:
+        """Let processes on `devices` share `files`; those that a process takes along are given to `lose`."""
+        self._members = [self._start(device) for device in devices]
+        while self._members:
+            asking: dict[Any, _Member] = {each.asking: each for each in self._members if each.asks}
+            results: dict[Any, _Member] = {each.results: each for each in self._members}
+            for ready in wait([*asking, *results]):
+                if ready in asking:
+                    self._give(asking[ready], files)
+                    continue
+                member = results[ready]
+                try:
+                    yield from self._take(member)
+                except (EOFError, ConnectionResetError):
+                    self._bury(member, lose)
+                    remaining = next(files, None)
+                    if remaining is not None:
+                        files = _before(remaining, files)
+                        self._members.append(self._start(member.device))
+
+    def _start(self, device: str) -> _Member:
+        asking, asked = self._context.Pipe()
+        results, sent = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_work, args=(self._task, device, asked, sent), daemon=True)
+        process.start()
+        asked.close()
+        sent.close()
+        return _Member(device, process, asking, results)
+
+    def _give(self, member: _Member, files: Iterator[FoundFile]) -> None:
+        """Give a process as many files as it asks for; none when there are no more, or it is no more."""
+        try:
+            wanted = member.asking.recv()
+        except (EOFError, ConnectionResetError):  # its results end, too
+            member.asks = False
+            return
+        self._begin()
+        chunk = list(islice(files, wanted))
+        member.taken.update((file.path, file) for file in chunk)
+        try:
+            member.asking.send(chunk)
+        except (BrokenPipeError, ConnectionResetError):
+            member.asks = False
+
+    def _take(self, member: _Member) -> Iterator[Finished]:
+        message = member.results.recv()
+        if isinstance(message, Finished):
+            for row in message.rows:
+                member.taken.pop(row.path, None)
+            yield message
+        elif isinstance(message, _Times):
+            names = [replace(stage, name=f"{member.device} {stage.name}") for stage in message.stages]
+            self.stages += names
+            self.on_cpu += message.on_cpu
+            self._members.remove(member)
+            member.process.join()
+        else:
+            raise EngineError(f"the process on {member.device} failed: {message}")
+
+    def _bury(self, member: _Member, lose: Callable[[list[FoundFile]], None]) -> None:
+        self._members.remove(member)
+        member.process.kill()
+        member.process.join()
+        self._lost += 1
+        if self._lost >= MOST_LOST:
+            raise EngineError(f"{MOST_LOST} processes were lost; most often, memory ran out")
+        _log.warning(
+            "the process on %s was lost (exit code %s); its %d files are given to another",
+            *(member.device, member.process.exitcode, len(member.taken)),
+        )
+        if member.taken:
+            lose(list(member.taken.values()))
+
+
+def _before(first: FoundFile, others: Iterator[FoundFile]) -> Iterator[FoundFile]:
+    yield first
+    yield from others
+
+
+def _failed(file: FoundFile) -> KnownFile:
+    reason = "the process that read it was lost, again and again"
+    return KnownFile(file.path, file.size, file.mtime_ns, file.device, None, reason, None)
+
+
+class _Part(Pass):
+    """The part of a pass that a process of a crew does: what it makes, it sends."""
+
+    def __init__(self, task: Task, catalogue: Catalogue, asked: Connection, sent: Connection) -> None:
+        super().__init__(catalogue, lambda progress: None, (), task.codes, task.again)
+        self._asked = asked
+        self._sent = sent
+
+    def work(self, encoder: DenseEncoder, task: Task) -> None:
+        """Do it, until there are no files any more."""
+        self._prepare(encoder, task.vectors, task.batch_size)
+        self._commit_images = 1
+        self._make(self._chunks())
+        self._sent.send(_Times(self.stages, self.on_cpu))
+
+    def _chunks(self) -> Iterable[list[FoundFile]]:
+        while True:
+            self._asked.send(self._size)
+            chunk: list[FoundFile] = self._asked.recv()
+            if not chunk:
+                return
+            yield chunk
+
+    def _store(
+        self,
+        records: Iterable[TextureRecord],
+        rows: Sequence[KnownFile],
+        sizes: Mapping[ImageKey, tuple[int, int]],
+    ) -> None:
+        self._sent.send(Finished(rows, sizes, list(records)))
+
+
+def _work(task: Task, device: str, asked: Connection, sent: Connection) -> None:
+    """What a process of a crew does."""
+    try:
+        encoder = load_encoder(task.encoder, device) if isinstance(task.encoder, str) else task.encoder
+        with Catalogue.open(task.path) as catalogue:
+            catalogue.check_encoder(encoder.fingerprint)
+            _Part(task, catalogue, asked, sent).work(encoder, task)
+    except (BrokenPipeError, EOFError, ConnectionResetError):
+        return  # who started this process is gone
+    except Exception as error:
+        sent.send(f"{type(error).__name__}: {error}")
+
+
+def measured(name: str, started: float, seconds: float) -> StageTime:
+    """Time of a stage of one thread, of a pass that was `started` then."""
+    return StageTime(name, 1, seconds, seconds / max(time.monotonic() - started, seconds))
