@@ -7,8 +7,8 @@ the same bytes. The encoder is open_clip ViT-B/16 at 512 px in bfloat16 with ran
 same. `--tiny` is a small model, and `--builtin` the builtin encoder, to run all of this on a processor.
 
 - encoder only: the encoder's patch features of images that lie on the device, a batch at a time.
-- end to end: `index_corpus` (`--devices cuda:0 cuda:0,cuda:1` measures one card, then two), from the first file that is opened to the last commit. Loading the encoder and
-  its directions of phrases and common nouns are left out.
+- end to end: `index_corpus`, from the first file that is opened to the last commit, on each of `--devices`
+  (`cuda:0 cuda:0,cuda:1` is one card, then two). Loading the encoder and its directions are left out.
 - plain: a DataLoader with a worker a core, PIL, open_clip's own preprocessing and `encode_image`. It makes
   one vector an image, and writes nothing.
 - clip-retrieval's `clip_inference`, where it is installed: the same, and writes the vectors.
@@ -177,6 +177,7 @@ def end_to_end(
     (begun, _), *_, (ended, last) = marks
     assert last.done == last.total == len(photos), last
     assert stats.images == stats.codes == len(photos)
+    print(f"{devices}: {len(photos)} images, {len(photos) / (ended - begun):.0f} a second", flush=True)
     return {
         "images_a_second": len(photos) / (ended - begun),
         "seconds": ended - begun,

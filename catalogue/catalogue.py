@@ -91,7 +91,7 @@ class Catalogue:
             self._upgrade()
             url = self.settings.database or sqlite_url(path / REGISTRY_NAME)
             self.registry = Registry.open(url, read_only=not self.writable)
-            self.store = self._open_store()
+            self.store = self._open_store(read_only=not self.writable)
         except BaseException:
             self._unlock()
             raise
@@ -333,7 +333,7 @@ class Catalogue:
         )
         write_settings(self.path, self.settings)
         self.store.close()
-        self.store = self._open_store()
+        self.store = self._open_store(read_only=not self.writable)
 
     def replace_encoder(self, spec: str, fingerprint: str, match_low: float, match_high: float) -> None:
         """Make another encoder the catalogue's own. All textures and codes of the one before go.
@@ -416,7 +416,7 @@ class Catalogue:
             self.settings = replace(self.settings, codebook=digest)
             write_settings(self.path, self.settings)
             self.store.close()
-            self.store = self._open_store()
+            self.store = self._open_store(read_only=not self.writable)
 
     def require_writable(self, action: str) -> None:
         """Refuse `action` unless the catalogue is open to write.
@@ -456,13 +456,22 @@ class Catalogue:
         self.settings = replace(settings, format=FORMAT_VERSION)
         write_settings(self.path, self.settings)
 
-    def _open_store(self) -> LmdbTextureStore:
+    def write_along(self) -> None:
+        """Write textures, though open to read, for the process that has the catalogue open to write.
+
+        That process must keep it open: it lets no other in. Of several that write along, LMDB lets one at a
+        time write to a shard. The registry stays open to read.
+        """
+        self.store.close()
+        self.store = self._open_store(read_only=False)
+
+    def _open_store(self, read_only: bool) -> LmdbTextureStore:
         return LmdbTextureStore(
             self.path / SHARDS_NAME,
             shards=self.settings.shards,
             fingerprint=self.settings.fingerprint,
             codebook=self.settings.codebook,
-            read_only=not self.writable,
+            read_only=read_only,
         )
 
     def _unlock(self) -> None:

@@ -1,9 +1,10 @@
 """A pass on several devices of this machine: a process for each, which has Python's lock for itself.
 
-Each process takes files, so many at a time, whenever it has room for more; it reads them, makes records, and
-sends these to the process that started it, which alone writes. So images never move from one process to
-another, and only that one has the store and the registry open to write. What a process that is lost had taken
-is given to another; files that go on taking theirs along are found by halves, and have failed.
+Each process takes files, so many at a time, whenever it has room for more. It reads them, makes records, and
+writes these to the store, where LMDB lets one process at a time write to a shard. Then the process that
+started it writes what became of the files to the registry. So neither images nor records move between
+processes. What a process that is lost had taken is given to another; files that go on taking theirs along are
+found by halves, and have failed.
 """
 
 from __future__ import annotations
@@ -57,11 +58,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Files that are done: their rows, the sizes of images, and what is to be stored of these."""
+    """Files whose records are stored: their rows, and the sizes of images."""
 
     rows: Sequence[KnownFile]
     sizes: Mapping[ImageKey, tuple[int, int]]
-    records: Sequence[TextureRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Crew:
                 yield from self._share(iter(group), self._devices[:1], left.append)
                 for again in left:
                     if len(again) == 1:
-                        yield Finished([_failed(again[0])], {}, [])
+                        yield Finished([_failed(again[0])], {})
                     else:
                         middle = len(again) // 2
                         suspects += again[:middle], again[middle:]
@@ -215,7 +215,7 @@ def _failed(file: FoundFile) -> KnownFile:
 
 
 class _Part(Pass):
-    """The part of a pass that a process of a crew does: what it makes, it sends."""
+    """The part of a pass that a process of a crew does: it stores what it makes, and tells of the files."""
 
     def __init__(self, task: Task, catalogue: Catalogue, asked: Connection, sent: Connection) -> None:
         super().__init__(catalogue, lambda progress: None, (), task.codes, task.again)
@@ -225,7 +225,6 @@ class _Part(Pass):
     def work(self, encoder: DenseEncoder, task: Task) -> None:
         """Do it, until there are no files any more."""
         self._prepare(encoder, task.vectors, task.batch_size)
-        self._commit_images = 1
         self._make(self._chunks())
         self._sent.send(_Times(self.stages, self.on_cpu))
 
@@ -243,7 +242,8 @@ class _Part(Pass):
         rows: Sequence[KnownFile],
         sizes: Mapping[ImageKey, tuple[int, int]],
     ) -> None:
-        self._sent.send(Finished(rows, sizes, list(records)))
+        self._catalogue.store.write(records)
+        self._sent.send(Finished(rows, sizes))
 
 
 def _work(task: Task, device: str, asked: Connection, sent: Connection) -> None:
@@ -252,6 +252,7 @@ def _work(task: Task, device: str, asked: Connection, sent: Connection) -> None:
         encoder = load_encoder(task.encoder, device) if isinstance(task.encoder, str) else task.encoder
         with Catalogue.open(task.path) as catalogue:
             catalogue.check_encoder(encoder.fingerprint)
+            catalogue.write_along()
             _Part(task, catalogue, asked, sent).work(encoder, task)
     except (BrokenPipeError, EOFError, ConnectionResetError):
         return  # who started this process is gone

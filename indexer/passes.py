@@ -173,11 +173,11 @@ class Pass:
         writing = 0.0
         for finished in crew.run(self.files, self._report):
             begun = time.monotonic()
-            self._store(finished.records, finished.rows, finished.sizes)
+            self._catalogue.registry.record_files(finished.rows, finished.sizes)
             self._count(finished.rows)
             writing += time.monotonic() - begun
             self._report()
-        self.stages = (*crew.stages, measured("write", started, writing))
+        self.stages = (*crew.stages, measured("register", started, writing))
         self.on_cpu = crew.on_cpu
 
     def _prepare(

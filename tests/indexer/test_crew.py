@@ -65,7 +65,7 @@ def test_two_processes_make_what_one_makes(tmp_path: Path, photos: Path) -> None
             assert catalogue.store.stats().codes == 20
             made.append(contents(catalogue))
             assert index_corpus(catalogue, [photos]).unchanged == 22
-    assert {stage.name for stage in report.stages} >= {"cpu read", "cpu encode", "write"}
+    assert {stage.name for stage in report.stages} >= {"cpu read", "cpu encode", "cpu write", "register"}
     assert_equal(*made)
 
 
