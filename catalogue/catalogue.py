@@ -365,7 +365,7 @@ class Catalogue:
         )
         write_settings(self.path, self.settings)
         self.store.close()
-        self.store = self._open_store()
+        self.store = self._open_store(read_only=not self.writable)
 
     def codebook(self) -> Codebook:
         """The table that codes are made and read with; as `read_codebook`, and kept once it was read."""
