@@ -12,6 +12,7 @@ from texcat.catalogue.errors import ModelError, UsageError
 from texcat.retrieval.allocation import Allocation, TopKAllocator
 from texcat.retrieval.realizing import QwenVLAdapter
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .qwen_models import CELL, IMAGE, MODELS, PAD, Model, kept_columns, masked, processor, prompts, save
 
@@ -96,6 +97,27 @@ def test_generation_is_that_of_the_masked_model(model: Model, grids: list[list[t
         full = model.generate(**masked(model, inputs, kept), max_new_tokens=20, do_sample=False)
     torch.testing.assert_close(given, full[:, inputs["input_ids"].shape[1] :])
     assert len(set(given.ravel().tolist())) > 3, "one and the same token all along would show nothing"
+
+
+def test_fused_attention_gives_what_the_plain_sum_gives(
+    model: Model, grids: list[list[tuple[int, int]]]
+) -> None:
+    inputs, allocations = prompts(grids, seed=4), some(grids, seed=4)
+    short = QwenVLAdapter(model).shorten(inputs, allocations)
+    fused = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+        expected, answered = (hidden(model, short), QwenVLAdapter(model).generate(inputs, allocations, 12))
+        model.set_attn_implementation("sdpa")
+        for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
+            with sdpa_kernel(backend):
+                given = hidden(model, short)
+                again = QwenVLAdapter(model).generate(inputs, allocations, 12)
+            real = short["attention_mask"].bool()
+            torch.testing.assert_close(given[real], expected[real], atol=1e-5, rtol=1e-5)
+            assert torch.equal(again, answered)
+    finally:
+        model.set_attn_implementation(fused)
 
 
 def test_a_cache_gives_what_reading_all_again_gives(model: Model) -> None:
