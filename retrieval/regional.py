@@ -75,6 +75,8 @@ def spend(shares: NDArray[np.float64], budget: int, least: int, most: int) -> ND
     low, high = 0.0, most / float(shares.min())
     for _ in range(200):
         middle = (low + high) / 2
+        if middle in (low, high):  # no number lies between
+            break
         if np.clip(middle * shares, least, most).sum() < budget:
             low = middle
         else:
