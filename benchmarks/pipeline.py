@@ -276,6 +276,8 @@ def table(result: dict[str, Any]) -> str:
     alone = result["encoder_only"]["images_a_second"]
     lines = [f"{result['card']}; {result['encoder']}; {INTERESTS} interests, default channels, codes", ""]
 
+    lines += ["| what | images | images/s | of encoder only | GPU, MB | host, MB | decoded by CPU |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     lines += [f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | |"]
     for run in result["runs"]:
         rate = run["images_a_second"]
