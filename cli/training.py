@@ -44,10 +44,13 @@ def train_balancer(
         str, typer.Option(help="Encoder of a new catalogue: builtin, or open_clip:...")
     ] = "builtin",
     device: Annotated[str, typer.Option(help="Where the encoder runs: auto, cpu, cuda, cuda:1.")] = "auto",
-    work: Annotated[
+    catalogue: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Catalogue of the photos, kept for the next run; else a temporary one."
+            "--catalogue",
+            "-c",
+            metavar="PATH",
+            help="Of these photos and their categories, kept for the next run; else a temporary one.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -61,7 +64,7 @@ def train_balancer(
     from ..retrieval.training import Options, train
 
     options = Options(cast("Kind", kind), cast("Loss", loss), seed, epochs=epochs, held=held)
-    with _catalogue(work, encoder) as opened:
+    with _catalogue(catalogue, encoder) as opened:
         with progress_bar("indexing", shown=not as_json) as on_progress:
             examples = index_examples(opened, data, device=device, on_progress=on_progress)
         fingerprint = opened.settings.fingerprint

@@ -29,7 +29,7 @@ def test_a_balancer_is_trained_and_used(
     texcat: Texcat, indexed: Path, labelled: Path, photos: Path, tmp_path: Path
 ) -> None:
     made = tmp_path / "mine.safetensors"
-    options = ("--out", made, "--work", indexed, "--epochs", 2, "--device", "cpu")
+    options = ("--out", made, "-c", indexed, "--epochs", 2, "--device", "cpu")
     told = texcat("train-balancer", labelled, *options, "--json").json
     assert (told["kind"], told["photos"], told["held_photos"]) == ("tension", 1, 1)
     assert told["about"]["options"]["epochs"] == len(told["epochs"]) == 2
@@ -51,10 +51,10 @@ def test_a_balancer_is_trained_and_used(
 def test_what_cannot_be_trained_on_is_told(
     texcat: Texcat, tmp_path: Path, labelled: Path, indexed: Path
 ) -> None:
-    nothing = texcat("train-balancer", tmp_path / "none", "--work", indexed)
+    nothing = texcat("train-balancer", tmp_path / "none", "-c", indexed)
     assert (nothing.code, "holds no photos with boxes" in nothing.err) == (2, True)
-    unknown = texcat("train-balancer", labelled, "--kind", "best", "--work", indexed)
+    unknown = texcat("train-balancer", labelled, "--kind", "best", "-c", indexed)
     assert (unknown.code, "expected one of the kinds tension, adaptive" in unknown.err) == (2, True)
     (labelled / "boxes" / "coffee.txt").unlink()
-    alone = texcat("train-balancer", labelled, "--work", indexed, "--device", "cpu")
+    alone = texcat("train-balancer", labelled, "-c", indexed, "--device", "cpu")
     assert (alone.code, "two photos with boxes are needed at least" in alone.err) == (2, True)
