@@ -537,37 +537,26 @@ def _coded_blend(
     total: Floats,
 ) -> None:
     """Add to `total` [side, side]."""
-    flat = _blocks(wide, pairs)
     frequencies, side = basis.shape
-    across = len(places) // len(scales)  # blocks of a row of the table
-    left = across - coordinates.shape[1] // _CODED  # of them, of U
-    held = len(flat) // _CODED
-    weights, spectrum = np.empty(len(scales), np.float32), np.empty(left * _CODED, np.float32)
-    sums = np.empty(_CODED, np.float32)  # side by side: one sum in order would not be vectorised
+    ranks, own = len(scales), coordinates.shape[1]
+    table = _table(wide, pairs, places).reshape(ranks, -1)
+    left = table.shape[1] - own  # columns of U; those of B follow
+    spectrum = np.empty(left, np.float32)
     rows, plane = np.empty((frequencies, side), np.float32), np.empty((side, side), np.float32)
     for each in range(len(coordinates)):
-        for row in range(len(scales)):
-            sums[:] = 0
-            for column in range(left, across):
-                place = places[row * across + column]
-                if place < held:
-                    start = (column - left) * _CODED
-                    numbers = flat[place * _CODED : (place + 1) * _CODED]
-                    own = coordinates[each, start : start + _CODED]
-                    for k in range(_CODED):
-                        sums[k] += numbers[k] * own[k]
-            weights[row] = sums.sum() * scales[row]
+        direction = coordinates[each]
         spectrum[:] = 0
-        spectrum[0] = weights[0]
-        for row in range(1, len(scales)):
-            weight = weights[row]
-            for column in range(left):
-                place = places[row * across + column]
-                if place < held:
-                    numbers = flat[place * _CODED : (place + 1) * _CODED]
-                    part = spectrum[column * _CODED : (column + 1) * _CODED]
-                    for k in range(_CODED):
-                        part[k] += weight * numbers[k]
+        for rank in range(ranks):
+            numbers, weight = table[rank, left:], np.float32(0)
+            for k in range(own):
+                weight += numbers[k] * direction[k]
+            weight *= scales[rank]
+            if rank == 0:  # the mean, which is in every cell
+                spectrum[0] = weight
+                continue
+            numbers = table[rank, :left]
+            for k in range(left):
+                spectrum[k] += weight * numbers[k]
         rows[:] = 0
         for r in range(frequencies):
             for f in range(frequencies):
@@ -586,9 +575,10 @@ def _coded_blend(
 
 
 @njit(nogil=True, cache=True)
-def _blocks(wide: NDArray[np.int8], pairs: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The numbers of all blocks, one after the other (see `codes.OpenedCode`)."""
-    flat = np.empty(wide.size + 2 * pairs.size, np.int8)
+def _table(wide: NDArray[np.int8], pairs: NDArray[np.int8], places: Places) -> NDArray[np.int8]:
+    """The numbers of all blocks where they belong (see `codes.OpenedCode`); of those not held, zeros."""
+    held = len(wide) + 2 * len(pairs)
+    flat, table = np.empty(held * _CODED, np.int8), np.zeros(len(places) * _CODED, np.int8)
     flat[: wide.size] = wide.reshape(wide.size)
     for pair in range(len(pairs)):
         start = wide.size + 2 * pair * _CODED
@@ -597,7 +587,14 @@ def _blocks(wide: NDArray[np.int8], pairs: NDArray[np.int8]) -> NDArray[np.int8]
         for k in range(_CODED):
             low[k] = np.int8(np.int8(numbers[k] << np.int8(4)) >> np.int8(4))
             high[k] = numbers[k] >> np.int8(4)
-    return flat
+    eights, ordered = flat.view(np.int64), table.view(np.int64)  # a block is moved eight numbers at a time
+    step = _CODED // 8
+    for block in range(len(places)):
+        place = places[block]
+        if place < held:
+            for k in range(step):
+                ordered[block * step + k] = eights[place * step + k]
+    return table
 
 
 # The second: see `coverage.CoverageAllocator`.
