@@ -327,10 +327,9 @@ class LmdbTextureStore:
                     txn.put(record.key + _BASE, value)
                 if record.maps:
                     maps = together(record.maps)
-                    for part in range(part_of(maps.ids[0]), part_of(maps.ids[-1]) + 1):
+                    for part in dict.fromkeys(map(part_of, maps.ids)):
                         group = maps.between(interest_at(part, 0), interest_at(part, GROUP - 1))
-                        if group:
-                            self._add_maps(txn, record.key, part, group)
+                        self._add_maps(txn, record.key, part, group)
                 if record.code is not None:
                     value = codec.encode_code(record.code, record.key, self._code_tag)
                     txn.put(record.key + _CODE, value)

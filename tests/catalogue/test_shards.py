@@ -53,6 +53,16 @@ def test_grows_far_beyond_its_first_map(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.timeout(60)
+def test_only_the_parts_that_hold_a_map_are_gone_through(tmp_path: Path) -> None:
+    """One by one, the parts between these two interests would take minutes."""
+    key = ImageKey.of(b"far apart")
+    store = lmdb_store(tmp_path)
+    store.write([record(key, 1, (1, 2**30))])
+    assert store.held(key) == {1, 2**30}
+    store.close()
+
+
 def test_an_open_reader_sees_what_a_grown_store_holds(tmp_path: Path) -> None:
     writer = lmdb_store(tmp_path)
     writer.write([record(KEYS[0], 1)])
