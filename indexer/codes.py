@@ -117,11 +117,11 @@ class Coder:
 
 
 def frequencies(side: int) -> int:
-    """How many frequencies a side are kept of maps of side x side: all of small ones, else five in eight.
+    """How many frequencies a side are kept of maps of side x side: all up to 12, else five in eight, or 12.
 
     A map is on the coarsest grid that carries it: what it has of the highest ones is noise.
     """
-    return min(side, max(10, math.ceil(side * 5 / 8)), MOST_FREQUENCIES)
+    return min(side, max(12, math.ceil(side * 5 / 8)), MOST_FREQUENCIES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
