@@ -50,7 +50,7 @@ Kind = Literal["tension", "adaptive"]
 SHIPPED: Mapping[str, Path] = {
     kind: Path(__file__).with_name(f"{kind}.safetensors") for kind in get_args(Kind)
 }
-"""Files of the balancers that come with texcat, by kind: trained for the builtin encoder (design/0013)."""
+"""Files of the balancers that come with texcat, by kind: trained for the builtin encoder (design/0016)."""
 
 SCORES = ("participatory", "perspectival", "propositional")
 """Planes that are the three scores themselves."""
