@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
-from scipy import ndimage
 
 if TYPE_CHECKING:
     from .allocation import Allocation
@@ -60,6 +59,8 @@ def regions(allocation: Allocation, size: tuple[int, int], most: int = 4) -> lis
     kept.ravel()[allocation.indices] = True
     scores = np.zeros(allocation.grid, np.float64)
     scores.ravel()[allocation.indices] = allocation.scores
+    from scipy import ndimage  # here: it takes a fifth of the time of importing all of retrieval
+
     labels, count = ndimage.label(kept, np.ones((3, 3), int))
     found = []
     for label, (rows, columns) in enumerate(ndimage.find_objects(labels), 1):
