@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -147,7 +147,7 @@ class Crew:
                     self._bury(member, lose)
                     remaining = next(files, None)
                     if remaining is not None:
-                        files = _before(remaining, files)
+                        files = chain([remaining], files)
                         self._members.append(self._start(member.device))
 
     def _start(self, device: str) -> _Member:
@@ -202,11 +202,6 @@ class Crew:
         )
         if member.taken:
             lose(list(member.taken.values()))
-
-
-def _before(first: FoundFile, others: Iterator[FoundFile]) -> Iterator[FoundFile]:
-    yield first
-    yield from others
 
 
 def _failed(file: FoundFile) -> KnownFile:
