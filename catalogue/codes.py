@@ -231,9 +231,9 @@ class OpenedCode:
         wide: int8 [n, 32], blocks of a byte a number, the first that there are.
         pairs: int8 [m, 32], the blocks after them, two and two: numbers of four bits, those of the one in the
             low halves of the bytes, those of the next in the high ones.
-        places: int64 [blocks], where among those n + 2 m blocks each block of the table is, row by row; from
-            n + 2 m on it is all zeros. A row of the table holds one of U, padded to blocks, and one of B,
-            likewise; the first has none of U.
+        order: int64 [blocks], which block of the table each of those n + 2 m is, row by row; and then those
+            that are all zeros. A row of the table holds one of U, padded to blocks, and one of B, likewise;
+            the first has none of U.
     """
 
     side: int
@@ -242,7 +242,7 @@ class OpenedCode:
     scales: Floats
     wide: NDArray[np.int8]
     pairs: NDArray[np.int8]
-    places: NDArray[np.intp]
+    order: NDArray[np.intp]
 
 
 def open_code(code: bytes) -> OpenedCode:
@@ -266,21 +266,21 @@ def open_code(code: bytes) -> OpenedCode:
         second = _decompress(code[start + length :], pairs)
     except (struct.error, ValueError, zstandard.ZstdError) as error:
         raise _damaged("a header and two zstd frames", error) from error
-    places = _places(1 + rank, padded(area), padded(width))
-    if wide + 2 * pairs > len(places):
-        raise _damaged(f"at most {len(places)} blocks", wide + 2 * pairs)
-    return OpenedCode(side, frequencies, width, scales * np.float32(step), first, second, places)
+    order = block_order(1 + rank, padded(area), padded(width))
+    if wide + 2 * pairs > len(order):
+        raise _damaged(f"at most {len(order)} blocks", wide + 2 * pairs)
+    return OpenedCode(side, frequencies, width, scales * np.float32(step), first, second, order)
 
 
 def _unpack(code: bytes) -> _Unpacked:
     """The table that was packed."""
     found = open_code(code)
-    ordered = np.zeros((len(found.places), BLOCK), np.int8)
-    wide, end = len(found.wide), len(found.wide) + 2 * len(found.pairs)
-    ordered[:wide] = found.wide
-    _put_halves(found.pairs, ordered[wide:end])
-    table = ordered.take(found.places, axis=0).reshape(len(found.scales), -1)
-    area = found.frequencies**2
+    wide, held, area = len(found.wide), len(found.wide) + 2 * len(found.pairs), found.frequencies**2
+    blocks = np.empty((held, BLOCK), np.int8)
+    blocks[:wide] = found.wide
+    _put_halves(found.pairs, blocks[wide:])
+    table = np.zeros((len(found.scales), padded(area) + padded(found.width)), np.int8)
+    table.reshape(-1, BLOCK)[found.order[:held]] = blocks
     u, b = table[1:, :area], table[:, padded(area) : padded(area) + found.width]
     return _Unpacked(found.side, found.frequencies, found.scales, u, b)
 
@@ -345,14 +345,6 @@ def block_order(rows: int, left: int, right: int) -> NDArray[np.intp]:
     order: NDArray[np.intp] = np.argsort(squared, axis=None, kind="stable")
     order.setflags(write=False)
     return order
-
-
-@lru_cache(maxsize=1024)
-def _places(rows: int, left: int, right: int) -> NDArray[np.intp]:
-    """Where, in `block_order`, each block of a table is."""
-    places: NDArray[np.intp] = np.argsort(block_order(rows, left, right))
-    places.setflags(write=False)
-    return places
 
 
 def padded(length: int) -> int:
