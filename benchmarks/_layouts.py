@@ -119,7 +119,7 @@ class Records:
     def prepare(self, matches: Matches) -> Matches:
         arranged = Matches(matches)
         arranged.parts = tuple(PARTS[1:])
-        arranged.which = np.array([part_of(match.interest.id) - 1 for match in matches], np.int64)
+        arranged.which[:] = [part_of(match.interest.id) - 1 for match in matches]
         return arranged
 
     def fetch(self, image: ImageKey, matches: Matches) -> memoryview:
@@ -226,8 +226,7 @@ class Columns:
     def prepare(self, matches: Matches) -> Matches:
         arranged = Matches(matches)
         arranged.parts = (1,)
-        arranged.which = np.zeros(len(matches), np.int64)
-        arranged.slots = np.arange(len(matches))
+        arranged.which[:], arranged.slots[:] = 0, np.arange(len(matches))
         return arranged
 
     def fetch(self, image: ImageKey, matches: Matches) -> bytes:
@@ -288,7 +287,7 @@ class Texcat:
         return matches
 
     def fetch(self, image: ImageKey, matches: Matches) -> bytes:
-        return self._catalogue.store.fetch(image, matches.parts, lambda base, maps: b"".join((base, maps)))
+        return self._catalogue.store.fetch(image, matches.parts)
 
     def lookup(self, image: ImageKey, matches: Matches) -> Texture:
         hit = self._retriever.lookup(image, matches=matches)
@@ -331,8 +330,7 @@ def unseal(value: Value, check: bool) -> memoryview:
 
 def assembled(assembler: Assembler, records: bytes | memoryview, matches: Matches) -> Texture:
     """Texture and relevance out of what `Store.fetch` gives."""
-    view = memoryview(records)
-    texture, relevance, _ = assembler.assemble(view[:BASE_BYTES], view[BASE_BYTES:], matches)
+    texture, relevance, _ = assembler.assemble(records, matches)
     return texture, relevance
 
 

@@ -21,7 +21,6 @@ import _report
 import lmdb
 import numpy as np
 import zstandard
-from _layouts import BASE_BYTES
 from _payload import INTERESTS, Payload, key
 from texcat.catalogue import CHANNELS, ChannelSchema, Interest, codec
 from texcat.catalogue.store import GROUP, part_of, slot_of, stack
@@ -158,18 +157,17 @@ def measure(layout: Layout, payload: Payload, images: int, reads: int) -> dict[s
         ids = (rng.choice(INTERESTS, 3, replace=False) + 1).tolist()
         matches = Matches(Match(Interest(i, str(i)), 1.0, 1 / 3) for i in ids)
         if layout.group == 1:
-            matches.which, matches.slots = np.arange(3), np.zeros(3, np.int64)
+            matches.which[:], matches.slots[:] = np.arange(3), 0
         elif layout.group > GROUP:
-            matches.which, matches.slots = np.zeros(3, np.int64), np.array(ids) - 1
+            matches.which[:], matches.slots[:] = 0, np.array(ids) - 1
         elif layout.group == 0:
-            matches.which = np.array([part_of(i) - 1 for i in ids])
+            matches.which[:] = [part_of(i) - 1 for i in ids]
         parts = list(dict.fromkeys(layout.part(i) for i in ids))
         matches.parts = tuple(range(4)) if layout.group == 0 else tuple(parts)
         started = time.perf_counter_ns()
-        records = memoryview(layout.fetch(number, parts))
-        *_, lacking = assembler.assemble(records[:BASE_BYTES], records[BASE_BYTES:], matches)
+        *_, lacking = assembler.assemble(layout.fetch(number, parts), matches)
         times.append(time.perf_counter_ns() - started)
-        assert not lacking
+        assert not len(lacking)
     new = INTERESTS + 1
     started = time.perf_counter()
     layout.change(images, lambda number, old: _with(payload, layout, number, old, new), layout.part(new))

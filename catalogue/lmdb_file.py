@@ -9,6 +9,8 @@ Facts that it rests on:
   another has grown the file adopts the new size. No transaction of this process may be open meanwhile, so
   each file has a lock, held while one is.
 - An environment must not be used after a fork; that is an error here.
+- A transaction's pages are written before it is committed, and stay as they are while a reader of it is open:
+  so a look-up may follow them in a map of its own (`look`), as long as a transaction is open meanwhile.
 - The lock file belongs to the file's name. A compacted copy gets a new name, ``NAME.GENERATION.lmdb``, and
   so its own lock file: the readers of the old one keep theirs. The highest generation counts.
 """
@@ -16,6 +18,7 @@ Facts that it rests on:
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 import threading
@@ -25,9 +28,11 @@ from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, TypeVarTuple, cast
 
 import lmdb
+import numpy as np
+from numpy.typing import NDArray
 
 from .errors import FormatVersionError, RecordCorruptError, StoreError, StoreFullError
 from .pages import check_pages
@@ -44,10 +49,14 @@ NOTICE_SECONDS = 1.0
 
 _FORMAT_LIB = 0  # LMDB 0.9's file format, which every LMDB tool reads
 _META_PAGES = 2
+_NOTHING = np.empty(0, np.uint8)
 
 _Out = TypeVar("_Out")
+_Given = TypeVarTuple("_Given")
 
 Entry = tuple[bytes, bytes]
+Pages = NDArray[np.uint8]
+"""A file as it lies in memory, read-only."""
 
 
 class Cursor(Protocol):
@@ -103,8 +112,8 @@ class LmdbFile:
     ) -> _Out:
         """What `function` makes of the values of `keys`, as of one moment; `absent` for those not there.
 
-        It sees them where they lie, and must not keep them. A look-up's way to its bytes, and written out for
-        that: a context manager costs more than reading them.
+        It sees them where they lie, and must not keep them. Written out: a context manager costs more than
+        reading a value.
         """
         lock = self._lock
         lock.acquire()
@@ -114,6 +123,29 @@ class LmdbFile:
             try:
                 get = txn.get
                 return function([get(key, absent) for key in keys])
+            finally:
+                txn.abort()
+        except lmdb.Error as error:
+            raise self._our(error) from error
+        finally:
+            lock.release()
+
+    def look(self, function: Callable[[Pages, int, *_Given], _Out], *given: *_Given) -> _Out:
+        """What `function` makes of the pages of the file, and of the number of a transaction that is open.
+
+        A look-up's way to its bytes: machine code finds them sooner than LMDB's functions can be called. What
+        is given follows. `function` must not keep the pages.
+        """
+        lock = self._lock
+        lock.acquire()
+        try:
+            self._take_notice()
+            txn = self._begin()
+            try:
+                number = txn.id()
+                if number != self._mapped:
+                    self._map(number)
+                return function(self._pages, number, *given)
             finally:
                 txn.abort()
         except lmdb.Error as error:
@@ -148,6 +180,7 @@ class LmdbFile:
                 draft.unlink(missing_ok=True)
             sync_folder(self.folder)
             old.close()
+            self._file.close()
             self._open()
             _remove(old_path)
             return (before - self.path.stat().st_blocks) * 512
@@ -170,7 +203,7 @@ class LmdbFile:
         with self._lock, self._explained():
             generation = _generation(self.path) + 1
             kept = self.folder / f"{self.path.name}.damaged-{os.urandom(3).hex()}"
-            self._env.close()
+            self._close()
             self.path.rename(kept)
             _remove(self.path)
             # Under a new name, so that readers take notice, and whole from the start.
@@ -194,7 +227,12 @@ class LmdbFile:
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            self._env.close()
+            self._close()
+
+    def _close(self) -> None:
+        self._env.close()
+        self._file.close()
+        self._pages = _NOTHING
 
     def _open(self) -> None:
         """Open the highest generation. One that is replaced and removed meanwhile is looked for again."""
@@ -217,13 +255,27 @@ class LmdbFile:
                         readahead=False,
                         lib_version=_FORMAT_LIB,
                     )
+                    try:
+                        file = path.open("rb")
+                    except OSError:
+                        env.close()
+                        raise
             except StoreError:
                 if path == _newest(self.folder, self.name):
                     raise
                 continue
-            self.path, self._env = path, env
+            self.path, self._env, self._file = path, env, file
+            self._pages, self._mapped = _NOTHING, -1
             self._noticed = monotonic()
             return
+
+    def _map(self, transaction: int) -> None:
+        """Have all pages of `transaction`, the file's last one, in the map."""
+        if os.fstat(self._file.fileno()).st_size > len(self._pages):
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped.madvise(mmap.MADV_RANDOM)
+            self._pages = np.frombuffer(mapped, np.uint8)
+        self._mapped = transaction
 
     def _begin(self, buffers: bool = False) -> lmdb.Transaction[Any]:
         begin: Callable[..., lmdb.Transaction[Any]] = self._env.begin
@@ -242,7 +294,7 @@ class LmdbFile:
         self._noticed = now
         if not self._read_only or _newest(self.folder, self.name) == self.path:
             return
-        self._env.close()
+        self._close()
         self._open()
 
     def _refuse_fork(self) -> None:

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from . import codec
 from .errors import (
@@ -22,11 +23,10 @@ from .errors import (
     StoreError,
     TexcatError,
 )
-from .lmdb_file import Entry, LmdbFile, Transaction
+from .lmdb_file import Entry, LmdbFile, Pages, Transaction
 from .store import (
     GROUP,
     Buffer,
-    Out,
     Problem,
     StoreStats,
     interest_at,
@@ -36,6 +36,9 @@ from .store import (
     together,
 )
 from .types import KEY_BYTES, ImageKey, InterestMaps, Planes, TextureRecord
+
+Out = TypeVar("Out")
+Given = TypeVarTuple("Given")
 
 CHUNK = 512
 """Entries that a scan reads in one transaction: long ones would keep freed pages from being used again."""
@@ -109,17 +112,26 @@ class LmdbTextureStore:
                         maps[interest] = plane
         return TextureRecord(key, planes, maps)
 
-    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
         wanted = (0, *parts)
-        stamp = self._stamp
 
-        def sound(records: list[Buffer]) -> Out:
+        def sound(records: list[Buffer]) -> bytes:
             if records[0] is codec.EMPTY:
                 raise RecordMissingError(str(key))
-            codec.check(records, key, wanted, stamp)
-            return use(records[0], records[1] if len(records) == 2 else b"".join(records[1:]))
+            codec.check(records, key, wanted, self._stamp)
+            return b"".join(records)
 
         return self._file(key).use([key + _suffix(part) for part in wanted], codec.EMPTY, sound)
+
+    def look(
+        self, key: ImageKey, function: Callable[[Pages, int, ImageKey, bytes, *Given], Out], *given: *Given
+    ) -> Out:
+        """What `function` makes of the pages of the file that holds an image, as `LmdbFile.look` gives them.
+
+        It is given the transaction, the key, and what sound records have after their checksum
+        (`codec.stamp`), and then what is `given`. It looks for the records by itself, and checks them.
+        """
+        return self._file(key).look(function, key, self._stamp, *given)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         with self._file(key).view() as txn:

@@ -3,16 +3,16 @@
 A store holds, for each image, one base texture, any number of interest maps, and a code. `LmdbTextureStore`
 in `shards.py` keeps them on disk; `MemoryTextureStore` here is the model that it is tested against.
 
-Both give a look-up its bytes in one form, records as `codec` describes them: part 0 of an image is its base,
-and part p >= 1 holds the maps of interests 15 (p - 1) + 1 to 15 p, as far as there are any. The last part of
-all is its code.
+Both give the bytes of an image in one form, records as `codec` describes them: part 0 of an image is its
+base, and part p >= 1 holds the maps of interests 15 (p - 1) + 1 to 15 p, as far as there are any. The last
+part of all is its code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from .errors import RecordMissingError, UsageError
 from .types import ImageKey, InterestMaps, Planes, TextureRecord
 
 Buffer = bytes | memoryview
-Out = TypeVar("Out")
 
 GROUP = 15
 """Interests whose maps share a record: with their table, 15 maps of 16x16 fill one page of LMDB, and 15 of
@@ -165,11 +164,10 @@ class TextureStore(Protocol):
         """
         ...
 
-    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
-        """What `use` makes of the sound records of an image: of its base, and of `parts`, joined.
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
+        """The sound records of an image, joined: of its base, and of `parts`.
 
-        `codec.EMPTY` stands for a part that is not there. `use` sees the records where they lie, and must not
-        keep them.
+        `codec.EMPTY` stands for a part that is not there.
 
         Raises:
             RecordMissingError, RecordCorruptError, FingerprintMismatchError: as `read`.
@@ -262,18 +260,17 @@ class MemoryTextureStore:
         wanted = maps if interests is None else interests
         return TextureRecord(key, base, {i: maps[i] for i in sorted(wanted) if i in maps})
 
-    def fetch(self, key: ImageKey, parts: Sequence[int], use: Callable[[Buffer, Buffer], Out]) -> Out:
+    def fetch(self, key: ImageKey, parts: Sequence[int]) -> bytes:
         record = self.read(key)
         assert record.base is not None
         tag = bytes(codec.TAG_BYTES)
-        found = []
+        found = [codec.encode(range(len(record.base.values)), record.base, key, 0, tag)]
         for part in parts:
             maps = {slot_of(i): planes for i, planes in sorted(record.maps.items()) if part_of(i) == part}
             found.append(
                 codec.encode(list(maps), stack(list(maps.values())), key, part, tag) if maps else codec.EMPTY
             )
-        base = codec.encode(range(len(record.base.values)), record.base, key, 0, tag)
-        return use(base, b"".join(found))
+        return b"".join(found)
 
     def held(self, key: ImageKey) -> frozenset[int] | None:
         return frozenset(self._records[key][1]) if key in self._records else None

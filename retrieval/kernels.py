@@ -6,10 +6,15 @@ imports numba, and all of its code: numba's cache on disk does not notice a chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable
+from time import CLOCK_MONOTONIC
+from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ..catalogue import codec
@@ -27,8 +32,10 @@ from .types import Matches
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]
+Words = NDArray[np.uint64]
 
 CELLS = GRID * GRID
+_MONOTONIC = np.int32(CLOCK_MONOTONIC)
 _LOWEST = np.finfo(np.float32).min
 
 # Rows of a full texture, in the order of CHANNELS.
@@ -46,6 +53,7 @@ _255TH = np.float32(1 / 255)
 
 # Loops of a length that is known are unrolled: the terms of a product that are summed at once, and the cells
 # that a lowpass sums, which is said again here, so that a change is one of this file.
+_NUMBERS = 7
 _BLOCK = 8
 _REACH = 6
 _TAPS = 2 * _REACH + 1
@@ -54,6 +62,246 @@ assert _REACH == LOWPASS_REACH
 _CODED = 32
 assert _CODED == BLOCK
 _SIGNS, _LOW, _TOP, _EIGHT = (np.uint64(0x0101_0101_0101_0101 * byte) for byte in (0x88, 0x0F, 0x80, 0x08))
+
+
+# Numbers where they lie: an array's view of some of its bytes costs more than to read them. An `offset` is
+# one of a byte of the array, and not looked at: who asks has made sure that it is one.
+
+_I64, _I128 = ir.IntType(64), ir.IntType(128)
+_LANES = 8
+_VECTOR = ir.VectorType(_I64, _LANES)
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, offset: Any, target: Any) -> Any:
+    """Where byte `offset` of an array lies, as a pointer to `target`."""
+    start = context.make_array(kind)(context, builder, array).data
+    byte = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
+    return builder.bitcast(byte, target.as_pointer())
+
+
+def _reading(stored: Any, result: Any) -> Any:
+    """A function that reads a little-endian number of the type `stored` as `result`."""
+
+    def read(context: Any, array: Any, offset: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            held, place = given
+            found = builder.load(_address(context, builder, signature.args[0], held, place, stored))
+            found.align = 1
+            wider = isinstance(stored, ir.IntType) and stored.width < 64
+            return builder.zext(found, _I64) if wider else found
+
+        return result(array, types.int64), generate
+
+    return intrinsic(read)
+
+
+_short: Callable[[Bytes, int], int] = _reading(ir.IntType(16), types.int64)
+_word: Callable[[Bytes | Words, int], np.uint64] = _reading(_I64, types.uint64)
+_number: Callable[[Bytes, int], int] = _reading(_I64, types.int64)
+_float: Callable[[Bytes, int], np.float32] = _reading(ir.FloatType(), types.float32)
+
+
+def _swap(context: Any, word: Any) -> Any:
+    """The bytes of a word in the other order."""
+    return types.uint64(types.uint64), lambda context, builder, signature, given: builder.bswap(given[0])
+
+
+def _fold(context: Any, a: Any, b: Any) -> Any:
+    """The upper half of a product of 128 bits upon the lower."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        product = builder.mul(*(builder.zext(word, _I128) for word in given))
+        upper = builder.lshr(product, ir.Constant(_I128, 64))
+        return builder.xor(builder.trunc(product, _I64), builder.trunc(upper, _I64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+_as_intrinsic: Any = intrinsic
+_swapped: Callable[[np.uint64], np.uint64] = _as_intrinsic(_swap)
+_folded: Callable[[np.uint64, np.uint64], np.uint64] = _as_intrinsic(_fold)
+
+
+def _accumulating(stripes: int) -> Any:
+    """A function that takes so many stripes of 64 bytes into the sums of XXH3."""
+
+    def accumulate(context: Any, content: Any, offset: Any, secret: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            def load(kind: Any, array: Any, start: Any, step: int) -> Any:
+                found = builder.load(
+                    _address(
+                        context, builder, kind, array, builder.add(start, ir.Constant(_I64, step)), _VECTOR
+                    )
+                )
+                found.align = 1
+                return found
+
+            kinds, (data, start, keys, first) = signature.args, given
+            sums = _address(context, builder, kinds[2], keys, ir.Constant(_I64, 8 * _SECRET_WORDS), _VECTOR)
+            total = builder.load(sums)
+            low, half = ir.Constant(_VECTOR, [0xFFFFFFFF] * _LANES), ir.Constant(_VECTOR, [32] * _LANES)
+            swap = ir.Constant(ir.VectorType(ir.IntType(32), _LANES), [lane ^ 1 for lane in range(_LANES)])
+            total.align = 8
+            for stripe in range(stripes):
+                words = load(kinds[0], data, start, 64 * stripe)
+                keyed = builder.xor(words, load(kinds[2], keys, first, 8 * stripe))
+                total = builder.add(total, builder.shuffle_vector(words, words, swap))
+                total = builder.add(total, builder.mul(builder.and_(keyed, low), builder.lshr(keyed, half)))
+            builder.store(total, sums).align = 8
+            return context.get_dummy_value()
+
+        return types.void(content, types.int64, secret, types.int64), generate
+
+    return intrinsic(accumulate)
+
+
+_take_block, _take_stripe = _accumulating(16), _accumulating(1)
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+
+
+@njit(nogil=True, cache=True)
+def _now() -> float:
+    """Seconds, as `time.perf_counter` gives them."""
+    found = np.empty(2, np.int64)
+    _clock_gettime(_MONOTONIC, found.ctypes.data)
+    seconds: float = found[0] + 1e-9 * found[1]
+    return seconds
+
+
+# XXH3-64 of more than 240 bytes, with a seed, as its specification says: `codec.check` in machine code.
+
+_SECRET = np.frombuffer(
+    bytes.fromhex(
+        "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
+        "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+        "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb"
+        "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+    ),
+    np.uint64,
+)
+_SECRET_WORDS = len(_SECRET)
+_PRIME_1, _PRIME_2, _PRIME_3 = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint64(0xC2B2AE3D)
+_LONG_1, _LONG_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+_LONG_3, _LONG_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+_LONG_5, _LAST_PRIME = np.uint64(0x27D4EB2F165667C5), np.uint64(0x165667919E3779F9)
+_SHORT = 240
+
+
+@njit(nogil=True, cache=True)
+def _checksum(content: Bytes, start: int, length: int, seed: int, work: Words) -> np.uint64:
+    """XXH3-64 of more than 240 bytes; `work` is uint64 [24 + 8], its secret and sums."""
+    seeded = np.uint64(seed)
+    for word in range(0, _SECRET_WORDS, 2):
+        work[word], work[word + 1] = _SECRET[word] + seeded, _SECRET[word + 1] - seeded
+    sums = work[_SECRET_WORDS:]
+    sums[0], sums[1], sums[2], sums[3] = _PRIME_3, _LONG_1, _LONG_2, _LONG_3
+    sums[4], sums[5], sums[6], sums[7] = _LONG_4, _PRIME_2, _LONG_5, _PRIME_1
+    blocks = (length - 1) // 1024
+    for block in range(blocks):
+        _take_block(content, start + 1024 * block, work, 0)
+        for lane in range(_LANES):
+            kept = sums[lane]
+            sums[lane] = (kept ^ (kept >> np.uint64(47)) ^ work[_SECRET_WORDS - _LANES + lane]) * _PRIME_1
+    left = start + 1024 * blocks
+    for stripe in range((length - 1 - 1024 * blocks) // 64):
+        _take_stripe(content, left + 64 * stripe, work, 8 * stripe)
+    _take_stripe(content, start + length - 64, work, 8 * (_SECRET_WORDS - _LANES) - 7)
+    total = np.uint64(length) * _LONG_1
+    for lane in range(0, _LANES, 2):
+        one, other = _word(work, 11 + 8 * lane), _word(work, 19 + 8 * lane)
+        total += _folded(sums[lane] ^ one, sums[lane + 1] ^ other)
+    total = (total ^ (total >> np.uint64(37))) * _LAST_PRIME
+    return total ^ (total >> np.uint64(32))
+
+
+@njit(nogil=True, cache=True)
+def _is_sound(content: Bytes, start: int, size: int, seed: int, version: int, tag: int, work: Words) -> bool:
+    """Whether the record at `start` is what `codec.check` lets pass, and long enough to be checked here."""
+    body = size - 8
+    if body <= _SHORT or content[start + 8] != version or _number(content, start + 9) != tag:
+        return False
+    return bool(_swapped(_word(content, start)) == _checksum(content, start + 8, body, seed, work))
+
+
+# Where an entry lies in the pages of LMDB, whose format `catalogue.pages` describes. Each number is looked at
+# before it is followed, so that a damaged page leads nowhere.
+
+_ABSENT, _DAMAGED = -1, -2
+_META_ROOT, _META_NUMBER = 128, 144
+_KEY_BYTES, _NODE_BYTES, _PAGE_BYTES, _MAX_DEPTH = 20, 8, 16, 32
+
+
+@njit(nogil=True, cache=True)
+def _find(pages: Bytes, transaction: int, first: int, last: int, part: int) -> tuple[int, int]:
+    """Place and size of the value of a `part` of the image whose key is the words `first` and `last`.
+
+    The place is `_ABSENT` when there is none, and `_DAMAGED` when the pages are not as they should be, or not
+    those of `transaction`.
+    """
+    size = _short(pages, 40) if len(pages) >= 2 * 512 else 0
+    meta = (transaction & 1) * size
+    if size < 512 or 2 * size > len(pages) or _number(pages, meta + _META_NUMBER) != transaction:
+        return _DAMAGED, 0
+    number = _number(pages, meta + _META_ROOT)
+    if _number(pages, meta + _META_NUMBER) != transaction:
+        return _DAMAGED, 0
+    most = len(pages) // size
+    high_word, low_word = _swapped(np.uint64(first)), _swapped(np.uint64(last))
+    for _ in range(_MAX_DEPTH):
+        if not 1 < number < most or _number(pages, number * size) != number:
+            return _DAMAGED, 0
+        page = number * size
+        leaf, lower = _short(pages, page + 10) & 2, _short(pages, page + 12)
+        if not _PAGE_BYTES < lower <= size:
+            return _DAMAGED, 0
+        # The last entry that is not behind the one looked for; a branch's first has no key: it is before all.
+        low, high = (0 if leaf else 1), (lower - _PAGE_BYTES) // 2
+        same = False
+        while low < high:
+            middle = (low + high) >> 1
+            node = page + _short(pages, page + _PAGE_BYTES + 2 * middle)
+            if node + _NODE_BYTES + _KEY_BYTES > page + size or _short(pages, node + 6) != _KEY_BYTES:
+                return _DAMAGED, 0
+            order = _compared(pages, node + _NODE_BYTES, high_word, low_word, part)
+            if order <= 0:
+                low, same = middle + 1, order == 0
+            else:
+                high = middle
+        if leaf and not same:
+            return _ABSENT, 0
+        node = page + _short(pages, page + _PAGE_BYTES + 2 * (low - 1))
+        if node + _NODE_BYTES + (_KEY_BYTES if leaf else 0) > page + size:
+            return _DAMAGED, 0
+        short, long, flags = _short(pages, node), _short(pages, node + 2), _short(pages, node + 4)
+        if not leaf:
+            number = short | long << 16 | flags << 32
+            continue
+        value, length = node + _NODE_BYTES + _KEY_BYTES, short | long << 16
+        end = page + size
+        if flags == 1:  # in pages of its own
+            if value + 8 > end:
+                return _DAMAGED, 0
+            number = _number(pages, value)
+            if not 1 < number < most:
+                return _DAMAGED, 0
+            value, end = number * size + _PAGE_BYTES, len(pages)
+        elif flags:
+            return _DAMAGED, 0
+        return (value, length) if value + length <= end else (_DAMAGED, 0)
+    return _DAMAGED, 0
+
+
+@njit(nogil=True, cache=True)
+def _compared(pages: Bytes, key: int, high: np.uint64, low: np.uint64, part: int) -> int:
+    """How the key at byte `key` compares with the one looked for: below 0 when it is before it."""
+    word = _swapped(_word(pages, key))
+    if word != high:
+        return -1 if word < high else 1
+    word = _swapped(_word(pages, key + 8))
+    if word != low:
+        return -1 if word < low else 1
+    # The last eight bytes of it: those before the part are known to be the same.
+    return int(np.int64(_swapped(_word(pages, key + 12)) & np.uint64(0xFFFFFFFF))) - part
 
 
 class Assembler:
@@ -78,109 +326,210 @@ class Assembler:
         # A Gaussian is a row of weights, the same everywhere, but for what a cell near the border lacks.
         smooth = gaussian_matrix(GRID, LOWPASS_SIGMA, LOWPASS_REACH)
         middle = smooth[GRID // 2, GRID // 2 - _REACH : GRID // 2 + _REACH + 1]
-        self._taps = middle.copy()
         lacked = smooth.diagonal() / middle[_REACH]
         grid = [grid_channels()[name] for name in ("y", "x", "eccentricity")]
-        self._fixed = np.stack([*grid, np.outer(lacked, lacked)])
         # A map on its own grid is widened first, and then made taller. Its presence is widened twice, once
         # smoothed as the centre, and below it as what surrounds it: one product takes that from the centre.
-        padded = -(-side // _BLOCK) * _BLOCK
+        padded = _padded(side)
         pad = ((0, padded - side), (0, padded - side))
         centre, surround = (np.pad(matrix, pad) for matrix in centre_surround(side))
         of_map, of_contrast = (
             np.pad(m, ((0, 0), pad[1])) for m in (map_matrix(side), resize_matrix(side, GRID))
         )
-        self._taller = np.stack([of_map, of_contrast])
-        wider = [of_map.T, (of_contrast @ centre).T, (of_contrast @ surround).T]
-        self._wider = np.array(wider, np.float32, order="C")
-        self._contrast = np.hstack([centre, -surround])
         self._nothing = np.zeros((side, side), np.float32)
-        # Given, and not read from other modules: cached machine code would keep what they were.
-        weights = (PRESENCE_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
-        self._numbers = np.array([*LUMA, HALF_PRESENT, *weights], np.float32)
+        # Given, and not read from other modules: cached machine code would keep what they were. In one piece,
+        # which is given sooner than many. `_texture` takes it apart.
+        numbers = (*LUMA, HALF_PRESENT, PRESENCE_WEIGHT, EDGE_WEIGHT, SALIENCY_WEIGHT)
+        wider = of_map.T, (of_contrast @ centre).T, (of_contrast @ surround).T
+        pieces = (
+            np.array(numbers), middle, *grid, np.outer(lacked, lacked), *wider, of_map, of_contrast,
+            np.hstack([centre, -surround]),
+        )  # fmt: skip
+        self._constants = np.concatenate([piece.ravel() for piece in pieces]).astype(np.float32)
 
     def assemble(
-        self,
-        base: Buffer,
-        maps: Buffer,
-        matches: Matches,
-        keep: float = 1.0,
-        extra: Floats | None = None,
-    ) -> tuple[Floats, Floats, int]:
-        """Texture float32 [C, 32, 32], relevance float32 [32, 32], and how many matches have no map.
+        self, records: Buffer, matches: Matches, keep: float = 1.0, extra: Floats | None = None
+    ) -> tuple[Floats, Floats, Places]:
+        """Texture float32 [C, 32, 32], relevance float32 [32, 32], places of the matches that have no map.
 
-        Which those are, `lacking` says. When there are any, and no `extra` that stands for them, texture and
-        relevance are left unmade.
+        When there are any, and no `extra` that stands for them, texture and relevance are left unmade.
 
         Args:
-            base, maps: records, as `TextureStore.fetch` gives them for `Matches.parts`.
+            records: as `TextureStore.fetch` gives them for `Matches.parts`.
             matches: whose maps are summed, or the strengths of these (see `blending.blend`).
             keep: what that sum is multiplied with.
             extra: what is added to it, float32 [side, side], on the same scale.
         """
-        planes = np.empty((len(CHANNELS), GRID, GRID), np.float32)
-        relevance = np.empty((GRID, GRID), np.float32)
+        planes, relevance, absent = self._room(len(matches))
         lacking = _assemble(
-            np.frombuffer(base, np.uint8), np.frombuffer(maps, np.uint8), len(matches.parts),
-            matches.which, matches.slots, matches.gains, matches.medians, matches.calibrated,
+            np.frombuffer(records, np.uint8), len(matches.parts),
+            matches.places, matches.scales, matches.calibrated,
             keep, self._nothing if extra is None else extra, extra is None,
-            self._rows, self._flags, self._numbers, self._fixed, self._taps,
-            self._wider, self._taller, self._contrast,
-            planes, relevance,
+            self._rows, self._flags, self._constants, planes, relevance, absent,
         )  # fmt: skip
-        return planes if self._all else planes[self._wanted], relevance, lacking
+        return planes if self._all else planes[self._wanted], relevance, absent[:lacking]
+
+    def look_up(
+        self,
+        pages: Bytes,
+        transaction: int,
+        key: bytes,
+        stamp: bytes,
+        matches: Matches,
+        extra: Floats | None = None,
+    ) -> tuple[Floats, Floats, Places, float] | None:
+        """The same from the pages of a file: for `LmdbTextureStore.look`. Last comes when all was read.
+
+        None when the records are not all found, sound: `TextureStore.fetch` says what is wrong. That is so,
+        too, with those of few bytes, whose checksum is of another kind.
+        """
+        planes, relevance, absent = self._room(len(matches))
+        first, last, version, tag = _IDENTITY.unpack(key + stamp)
+        lacking, read = _look_up(
+            pages, transaction, first, last, version, tag,
+            matches.places, matches.scales, matches.calibrated,
+            self._nothing if extra is None else extra, extra is None,
+            self._rows, self._flags, self._constants, planes, relevance, absent,
+        )  # fmt: skip
+        if lacking < 0:
+            return None
+        return planes if self._all else planes[self._wanted], relevance, absent[:lacking], read
+
+    def _room(self, matches: int) -> tuple[Floats, Floats, Places]:
+        """For a texture of all channels, relevance, and places of matches."""
+        return (
+            np.empty((len(CHANNELS), GRID, GRID), np.float32),
+            np.empty((GRID, GRID), np.float32),
+            np.empty(matches, np.int64),
+        )
 
 
-def lacking(maps: Buffer, matches: Matches) -> Places:
-    """Places of the `matches` whose map is not in `maps` (see `Assembler.assemble`): int64, ascending."""
-    found: Places = _lacking(np.frombuffer(maps, np.uint8), len(matches.parts), matches.which, matches.slots)
-    return found
+_IDENTITY = struct.Struct("<2qBq")
+"""An image key, and what sound records have after their checksum."""
 
 
-def side_of_maps(maps: Buffer) -> int | None:
-    """Rows of the maps in `maps` (see `Assembler.assemble`); None when it holds none."""
-    sizes = (codec.decode(record)[1].values.shape for record in _records(maps))
-    return next((rows for count, rows, _ in sizes if count), None)
-
-
-def _records(maps: Buffer) -> Iterator[bytes]:
-    """The records that are joined in `maps`."""
-    joined = np.frombuffer(maps, np.uint8)
-    start = 0
+def side_of_maps(records: Buffer) -> int | None:
+    """Rows of the maps in `records` (see `Assembler.assemble`); None when they hold none."""
+    joined = np.frombuffer(records, np.uint8)
+    start = int(_length(joined, 0))  # behind the base
     while start < len(joined):
-        end = start + _length(joined, start)
-        yield joined[start:end].tobytes()
+        end = start + int(_length(joined, start))
+        values = codec.decode(joined[start:end].tobytes())[1].values
+        if len(values):
+            return int(values.shape[1])
         start = end
+    return None
+
+
+@njit(nogil=True, cache=True)
+def _assemble(
+    records: Bytes,
+    parts: int,
+    places: Places,
+    scales: Floats,
+    calibrated: bool,
+    keep: float,
+    extra: Floats,
+    complete: bool,
+    rows: Places,
+    flags: int,
+    constants: Floats,
+    square: Floats,
+    scores: Floats,
+    absent: Places,
+) -> int:
+    """See `Assembler.assemble`: how many matches have no map."""
+    starts = np.empty(parts, np.int64)
+    start = _length(records, 0)
+    for part in range(parts):
+        starts[part] = start
+        start += _length(records, start)
+    return _texture(
+        records, 0, starts, places, scales, calibrated, np.float32(keep), extra, complete,
+        rows, flags, constants, square, scores, absent,
+    )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _look_up(
+    pages: Bytes,
+    transaction: int,
+    first: int,
+    last: int,
+    version: int,
+    tag: int,
+    places: Places,
+    scales: Floats,
+    calibrated: bool,
+    extra: Floats,
+    complete: bool,
+    rows: Places,
+    flags: int,
+    constants: Floats,
+    square: Floats,
+    scores: Floats,
+    absent: Places,
+) -> tuple[int, float]:
+    """See `Assembler.look_up`: how many matches have no map, or -1; and when all was read."""
+    base, size = _find(pages, transaction, first, last, 0)
+    if base < 0:
+        return -1, 0.0
+    parts, which = places[2], places[0]
+    starts, sizes = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
+    count = 0
+    for match in range(len(which)):
+        if which[match] == count:  # the first match of its part
+            starts[count], sizes[count] = _find(pages, transaction, first, last, parts[match])
+            if starts[count] == _DAMAGED:
+                return -1, 0.0
+            count += 1
+    secret = np.empty(_SECRET_WORDS + _LANES, np.uint64)
+    if not _is_sound(pages, base, size, first ^ last, version, tag, secret):
+        return -1, 0.0
+    count = 0
+    for match in range(len(which)):
+        if which[match] == count:
+            start, seed = starts[count], first ^ last ^ parts[match]
+            if start >= 0 and not _is_sound(pages, start, sizes[count], seed, version, tag, secret):
+                return -1, 0.0
+            count += 1
+    read = _now()
+    lacking = _texture(
+        pages, base, starts, places, scales, calibrated, np.float32(1), extra, complete,
+        rows, flags, constants, square, scores, absent,
+    )  # fmt: skip
+    return lacking, read
 
 
 @njit(nogil=True, cache=True, fastmath=True)
 def _blend(
-    maps: Bytes,
-    parts: int,
-    which: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    gains: Floats,
-    medians: Floats,
+    records: Bytes,
+    starts: Places,
+    places: Places,
+    scales: Floats,
     calibrated: bool,
     keep: np.float32,
     total: Floats,
+    absent: Places,
 ) -> int:
-    """Add the maps of matches to `total` [n * n]; how many of them have none."""
+    """Add the maps of matches to `total` [n * n]; how many of them have none, whose places go to `absent`."""
     cells = len(total)
-    starts = _starts(maps, parts)
+    which, slots, gains, medians = places[0], places[1], scales[0], scales[1]
     lacking = 0
     for match in range(len(which)):
         start = starts[which[match]]
-        count, place = _count(maps, start), _place(maps, start, slots[match])
+        count, place = 0, 0
+        if start >= 0:
+            count, place = _count(records, start), _place(records, start, slots[match])
         if place == count:
+            absent[lacking] = match
             lacking += 1
             continue
         table = start + HEADER_BYTES
-        levels = maps[table : table + 8 * count].view(np.float32)
-        low, high = levels[place], levels[count + place]
+        low, high = _float(records, table + 4 * place), _float(records, table + 4 * (count + place))
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         first = table + 10 * count + place * cells
-        values = maps[first : first + cells]
+        values = records[first : first + cells]
         share, median = keep * gains[match], medians[match]
         # Taken from the level first: a small difference of large values keeps its digits.
         above = low - median
@@ -191,36 +540,12 @@ def _blend(
 
 
 @njit(nogil=True, cache=True)
-def _lacking(maps: Bytes, parts: int, which: Places, slots: Places) -> Places:
-    starts = _starts(maps, parts)
-    places, count = np.empty(len(which), np.int64), 0
-    for match in range(len(which)):
-        start = starts[which[match]]
-        if _place(maps, start, slots[match]) == _count(maps, start):
-            places[count] = match
-            count += 1
-    return places[:count]
-
-
-@njit(nogil=True, cache=True)
-def _starts(maps: Bytes, parts: int) -> Places:
-    """Where each record begins of those that are joined in `maps`."""
-    starts = np.empty(parts, np.int64)
-    start = 0
-    for part in range(parts):
-        starts[part] = start
-        start += _length(maps, start)
-    return starts
-
-
-@njit(nogil=True, cache=True)
 def _place(records: Bytes, start: int, slot: int) -> int:
     """Which of the planes of the record at `start` is that of `slot`; their number if none is."""
     count = _count(records, start)
     table = start + HEADER_BYTES + 8 * count
-    held = records[table : table + 2 * count].view(np.uint16)
     place = 0
-    while place < count and held[place] != slot:
+    while place < count and _short(records, table + 2 * place) != slot:
         place += 1
     return place
 
@@ -228,62 +553,61 @@ def _place(records: Bytes, start: int, slot: int) -> int:
 @njit(nogil=True, cache=True)
 def _count(records: Bytes, start: int) -> int:
     """Planes of the record at `start`."""
-    return int(records[start + 18]) + 256 * int(records[start + 19])
+    return _short(records, start + 18)
 
 
 @njit(nogil=True, cache=True)
 def _length(records: Bytes, start: int) -> int:
     """Bytes of the record at `start`."""
-    rows = int(records[start + 20]) + 256 * int(records[start + 21])
-    columns = int(records[start + 22]) + 256 * int(records[start + 23])
-    return HEADER_BYTES + _count(records, start) * (10 + rows * columns)
+    cells = _short(records, start + 20) * _short(records, start + 22)
+    return HEADER_BYTES + _count(records, start) * (10 + cells)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
-def _assemble(
-    base: Bytes,
-    maps: Bytes,
-    parts: int,
-    which: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    gains: Floats,
-    medians: Floats,
+def _texture(
+    records: Bytes,
+    base: int,
+    starts: Places,
+    places: Places,
+    scales: Floats,
     calibrated: bool,
-    keep: float,
+    keep: np.float32,
     extra: Floats,
     complete: bool,
-    rows: NDArray[np.int64],
+    rows: Places,
     flags: int,
-    numbers: Floats,
-    fixed: Floats,
-    taps: Floats,
-    wider: Floats,
-    taller: Floats,
-    contrast: Floats,
+    constants: Floats,
     square: Floats,
     scores: Floats,
+    absent: Places,
 ) -> int:
     """Fill `square` [27, 32, 32] and `scores` [32, 32]. Planes of channels not held are left as they are.
 
-    So are all, when a map is lacking and the blend must be `complete`.
+    So are all, when a map is lacking and the blend must be `complete`. How many are: their places are put
+    into `absent`.
+
+    Args:
+        records: hold the base from byte `base` on, and each part of the maps from `starts` on.
     """
-    of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = numbers
     side = len(extra)
     small = extra.copy().reshape(side * side)
-    lacking = _blend(maps, parts, which, slots, gains, medians, calibrated, np.float32(keep), small)
+    lacking = _blend(records, starts, places, scales, calibrated, keep, small, absent)
     if lacking and complete:
         return lacking
+    numbers, taps, fixed, wider, taller, contrast = _parts_of(constants, _padded(side))
+    of_red, of_green, of_blue, half, of_presence, of_edges, of_saliency = (
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6],
+    )  # fmt: skip
     planes, relevance = square.reshape(len(square), CELLS), scores.reshape(CELLS)
     work = np.empty(4 * CELLS, np.float32)  # in one piece: to allocate is not free
     count = len(rows)
-    levels = base[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.float32)
-    start = HEADER_BYTES + 10 * count
-    of_unit, per_level, of_objects = base, np.float32(0), base
+    table, start = base + HEADER_BYTES, base + HEADER_BYTES + 10 * count
+    of_unit, per_level, of_objects = records, np.float32(0), records
     for place in range(count):
-        low, high = levels[place], levels[count + place]
+        low, high = _float(records, table + 4 * place), _float(records, table + 4 * (count + place))
         step = np.float32((np.float64(high) - np.float64(low)) / 255.0)
         plane = planes[rows[place]]
-        values = base[start + place * CELLS : start + (place + 1) * CELLS]
+        values = records[start + place * CELLS : start + (place + 1) * CELLS]
         for cell in range(CELLS):
             plane[cell] = np.float32(values[cell]) * step + low
         if rows[place] == _MAGNITUDE and high - low > np.float32(_ROUNDING) * max(abs(low), abs(high)):
@@ -292,7 +616,7 @@ def _assemble(
         if rows[place] == _OBJECT:
             of_objects = values
     for place in range(3):
-        plane, known = planes[_Y + place], fixed[place].reshape(CELLS)
+        plane, known = planes[_Y + place], fixed[place]
         for cell in range(CELLS):
             plane[cell] = known[cell]
 
@@ -303,7 +627,7 @@ def _assemble(
                 of_red * red[cell] + of_green * green[cell] + of_blue * blue[cell], np.float32(1)
             )
         _lowpass(luminance, taps, work, planes[_LOWPASS])
-        lowpass, highpass, lacked = planes[_LOWPASS], planes[_HIGHPASS], fixed[3].reshape(CELLS)
+        lowpass, highpass, lacked = planes[_LOWPASS], planes[_HIGHPASS], fixed[3]
         for cell in range(CELLS):
             lowpass[cell] = min(lowpass[cell] * lacked[cell], np.float32(1))
             highpass[cell] = luminance[cell] - lowpass[cell]
@@ -353,6 +677,30 @@ def _assemble(
         for cell in range(CELLS):
             relevance[cell] += share * of_saliency * around[cell]
     return lacking
+
+
+@njit(nogil=True, cache=True)
+def _parts_of(constants: Floats, padded: int) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+    """What `Assembler` has put together."""
+    taps = _NUMBERS
+    fixed = taps + _TAPS
+    wider = fixed + 4 * CELLS
+    taller = wider + 3 * padded * GRID
+    contrast = taller + 2 * GRID * padded
+    return (
+        constants[:taps],
+        constants[taps:fixed],
+        constants[fixed:wider].reshape(4, CELLS),
+        constants[wider:taller].reshape(3, padded, GRID),
+        constants[taller:contrast].reshape(2, GRID, padded),
+        constants[contrast:].reshape(padded, 2 * padded),
+    )
+
+
+@njit(nogil=True, cache=True)
+def _padded(side: int) -> int:
+    """Rows that a grid of `side` is filled up to."""
+    return -(-side // _BLOCK) * _BLOCK
 
 
 @njit(nogil=True, cache=True, fastmath=True)

@@ -89,4 +89,5 @@ class Matcher:
 
     def confidence(self, matches: Matches) -> float:
         """How well the best of `matches` answers the question: 0 at `low`, 1 at `high`, linear between."""
-        return min(1.0, max(0.0, (matches.best - self._low) / (self._high - self._low)))
+        share = (matches.best - self._low) / (self._high - self._low)
+        return 0.0 if share < 0.0 else min(share, 1.0)

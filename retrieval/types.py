@@ -57,6 +57,8 @@ class Matches(tuple[Match, ...]):
         calibrated: whether each match has a distribution: then strengths are blended, and not values.
         medians: float32 [K], of the distributions; 0 if not calibrated.
         gains: float32 [K], weight / spread of the distribution; the weight if not calibrated.
+        places: int64 [3, K], `which`, `slots`, and the part itself; the first two are views of it.
+        scales: float32 [2, K], `gains` and `medians`, which are views of it.
     """
 
     best: float
@@ -66,6 +68,8 @@ class Matches(tuple[Match, ...]):
     calibrated: bool
     medians: NDArray[np.float32]
     gains: NDArray[np.float32]
+    places: NDArray[np.int64]
+    scales: NDArray[np.float32]
 
     def __new__(cls, matches: Iterable[Match] = ()) -> Self:
         """Matches, in the order given."""
@@ -73,16 +77,20 @@ class Matches(tuple[Match, ...]):
         ids = [match.interest.id for match in made]
         made.best = max((match.similarity for match in made), default=-1.0)
         made.parts = tuple(dict.fromkeys(part_of(i) for i in ids))
-        made.which = np.array([made.parts.index(part_of(i)) for i in ids], np.int64)
-        made.slots = np.array([slot_of(i) for i in ids], np.int64)
+        made.places = np.array(
+            [[made.parts.index(part_of(i)) for i in ids], list(map(slot_of, ids)), list(map(part_of, ids))],
+            np.int64,
+        )
+        made.scales = np.zeros((2, len(made)), np.float32)
+        made.which, made.slots, _ = made.places
+        made.gains, made.medians = made.scales
+        made.gains[:] = [match.weight for match in made]
         known = [match.distribution for match in made if match.distribution is not None]
         made.calibrated = len(known) == len(made)
-        made.medians = np.zeros(len(made), np.float32)
-        made.gains = np.array([match.weight for match in made], np.float32)
         if known and made.calibrated:
             made.medians[:] = [each.median for each in known]
             spreads = np.array([each.spread for each in known], np.float32)
-            made.gains = np.divide(made.gains, spreads, np.zeros_like(spreads), where=spreads > 0)
+            made.gains[:] = np.divide(made.gains, spreads, np.zeros_like(spreads), where=spreads > 0)
         return made
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,16 +20,20 @@ from texcat.catalogue.derived import presence
 from texcat.catalogue.distribution import Distribution
 from texcat.catalogue.errors import RecordCorruptError, UsageError
 from texcat.catalogue.grid import enlarge_map
+from texcat.catalogue.lmdb_file import Pages
 from texcat.catalogue.quantise import dequantise, quantise
+from texcat.catalogue.shards import LmdbTextureStore
 from texcat.catalogue.store import MemoryTextureStore
+from texcat.catalogue.types import InterestMaps
 from texcat.retrieval import Match, Matches, relevance
 from texcat.retrieval.blending import blend, texture_planes
-from texcat.retrieval.kernels import Assembler, coded_blend, coded_map, lacking
+from texcat.retrieval.kernels import Assembler, Floats, Places, _checksum, coded_blend, coded_map
 
 from ..catalogue.test_codes import Table
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
 ALL = ChannelSchema(CHANNELS)
+Looked = tuple[Floats, Floats, Places, float]
 
 
 def random_base(rng: np.random.Generator, schema: ChannelSchema, flat: bool) -> Planes:
@@ -83,11 +93,10 @@ def test_the_fast_way_equals_the_reference(
     store.write([TextureRecord(KEY, base, maps)])
     assembler = Assembler(held, held, side)
     extra = (rng.random((side, side)) * (1 if calibrated else scale)).astype(np.float32)
-    textures, scores, count = store.fetch(
-        KEY, matches.parts, lambda base, maps: assembler.assemble(base, maps, matches, 0.75, extra)
-    )
+    records = store.fetch(KEY, matches.parts)
+    textures, scores, lacking = assembler.assemble(records, matches, 0.75, extra)
 
-    assert count == 0
+    assert not len(lacking)
     # In strengths the rounding of a large level is divided by the spread, which is 1% of the range or more.
     size = (abs(offset) / scale * 100 if scale else 0) + 100 if calibrated else abs(offset) + scale + 1e-3
     planes_of_maps = [dequantise(planes)[0] for planes in maps.values()]
@@ -119,9 +128,9 @@ def test_wanted_channels_in_the_order_wanted(names: str) -> None:
     rng = np.random.default_rng(3)
     record = codec.encode(range(len(ALL.stored)), random_base(rng, ALL, flat=False), KEY, 0, TAG)
     own = rng.random((16, 16)).astype(np.float32)
-    everything, scores, _ = Assembler(ALL, ALL, 16).assemble(record, b"", Matches(), 0.0, own)
+    everything, scores, _ = Assembler(ALL, ALL, 16).assemble(record, Matches(), 0.0, own)
     wanted = ChannelSchema.parse(names)
-    some, same_scores, _ = Assembler(ALL, wanted, 16).assemble(record, b"", Matches(), 0.0, own)
+    some, same_scores, _ = Assembler(ALL, wanted, 16).assemble(record, Matches(), 0.0, own)
     np.testing.assert_array_equal(some, everything[[ALL.index(name) for name in wanted.names]])
     np.testing.assert_array_equal(scores, same_scores)
 
@@ -134,13 +143,10 @@ def test_maps_that_are_not_there_are_named() -> None:
     store.write([TextureRecord(KEY, random_base(rng, ALL, flat=False), {3: one, 40: two})])
     matches = Matches(Match(Interest(i, str(i)), 1.0, 0.2) for i in (2, 3, 17, 40, 31))
     nothing, assembler = np.zeros((16, 16), np.float32), Assembler(ALL, ALL, 16)
-    assemble = assembler.assemble
-    assert store.fetch(KEY, matches.parts, lambda base, maps: assemble(base, maps, matches)[2]) == 3
-    textures, _, count = store.fetch(
-        KEY, matches.parts, lambda base, maps: assemble(base, maps, matches, extra=nothing)
-    )
-    assert count == 3
-    assert store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches).tolist()) == [0, 2, 4]
+    records = store.fetch(KEY, matches.parts)
+    assert assembler.assemble(records, matches)[2].tolist() == [0, 2, 4]
+    textures, _, lacking = assembler.assemble(records, matches, extra=nothing)
+    assert lacking.tolist() == [0, 2, 4]
     expected = enlarge_map(0.2 * (dequantise(one) + dequantise(two))[0])
     np.testing.assert_allclose(textures[ALL.index("similarity")], expected, atol=1e-6)
 
@@ -152,12 +158,170 @@ def test_any_number_of_matches_may_lack_a_map(stored: set[int], asked: list[int]
     store = MemoryTextureStore()
     store.write([TextureRecord(KEY, random_base(rng, ALL, flat=True), dict.fromkeys(stored, plane))])
     matches = Matches(Match(Interest(i, str(i)), 1.0, 1 / len(asked)) for i in asked)
-    *_, count = store.fetch(
-        KEY, matches.parts, lambda base, maps: Assembler(ALL, ALL, 16).assemble(base, maps, matches)
+    *_, lacking = Assembler(ALL, ALL, 16).assemble(store.fetch(KEY, matches.parts), matches)
+    assert lacking.tolist() == [place for place, i in enumerate(asked) if i not in stored]
+
+
+@given(st.binary(min_size=241, max_size=4000), st.integers(0, 40), st.integers(-(2**63), 2**63 - 1))
+def test_a_checksum_is_that_of_the_library(content: bytes, start: int, seed: int) -> None:
+    held, work = np.frombuffer(bytes(start) + content, np.uint8), np.empty(32, np.uint64)
+    expected = xxhash.xxh3_64_intdigest(content, seed % 2**64)
+    assert int(_checksum(held, start, len(content), seed, work)) == expected
+
+
+class Filled:
+    """A store of some images, its assembler, and what their records give."""
+
+    def __init__(self, folder: Path, images: int) -> None:
+        rng = np.random.default_rng(images)
+        self.store = LmdbTextureStore(folder, shards=1, fingerprint="an encoder")
+        self.assembler = Assembler(ALL, ALL, 16)
+        self.keys = [ImageKey.of(b"%d" % number) for number in range(images)]
+        self.matches = Matches(Match(Interest(i, str(i)), 1.0, 0.2) for i in (17, 2, 3, 40))
+        for key in self.keys:
+            held = sorted({17, *rng.choice(np.arange(1, 50), 20).tolist()})
+            maps = InterestMaps(tuple(held), random_maps(rng, len(held), 16, 1.0, 0.0))
+            self.store.write([TextureRecord(key, random_base(rng, ALL, flat=False), maps)])
+
+    def looked_up(self, key: ImageKey) -> Looked | None:
+        return self.store.look(key, self.assembler.look_up, self.matches)
+
+    def expected(self, key: ImageKey, extra: NDArray[np.float32] | None = None) -> Looked:
+        records = self.store.fetch(key, self.matches.parts)
+        return (*self.assembler.assemble(records, self.matches, extra=extra), 0.0)
+
+
+def same(found: Looked, expected: Looked) -> bool:
+    """Whether all is the same, bit by bit; what is left unmade is not looked at."""
+    if found[2].tolist() != expected[2].tolist():
+        return False
+    return bool(len(expected[2])) or all(
+        np.array_equal(one, other) for one, other in zip(found[:2], expected[:2], strict=True)
     )
-    places = store.fetch(KEY, matches.parts, lambda base, maps: lacking(maps, matches).tolist())
-    assert places == [place for place, i in enumerate(asked) if i not in stored]
-    assert count == len(places)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    made = Filled(tmp_path_factory.mktemp("filled"), 150)
+    yield made
+    made.store.close()
+
+
+def test_what_is_found_in_the_pages_is_what_is_fetched(filled: Filled) -> None:
+    complete = 0
+    nothing = np.zeros((16, 16), np.float32)
+    for key in filled.keys:
+        found, expected = filled.looked_up(key), filled.expected(key)
+        assert found is not None
+        assert same(found, expected)
+        complete += not len(found[2])
+        whole = filled.store.look(key, filled.assembler.look_up, filled.matches, nothing)
+        assert whole is not None
+        for one, other in zip(whole[:2], filled.expected(key, nothing)[:2], strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert 0 < complete < len(filled.keys)
+
+
+def test_the_pages_tell_when_all_was_read(filled: Filled) -> None:
+    started = perf_counter()
+    found = filled.looked_up(filled.keys[0])
+    assert found is not None
+    assert started < found[3] < perf_counter()
+
+
+def test_an_image_that_is_not_held_or_of_another_encoder_is_not_found(filled: Filled) -> None:
+    assert filled.looked_up(ImageKey.of(b"another")) is None
+
+    def foreign(pages: Pages, transaction: int, key: ImageKey, stamp: bytes) -> Looked | None:
+        other = codec.stamp(codec.fingerprint_tag("another encoder"))
+        return filled.assembler.look_up(pages, transaction, key, other, filled.matches)
+
+    assert filled.store.look(filled.keys[0], foreign) is None
+
+
+def write_more(folder: Path, keys: list[bytes]) -> None:
+    """The first image again, under other keys."""
+    store = LmdbTextureStore(folder, shards=1, fingerprint="an encoder")
+    record = store.read(next(store.keys()))
+    for start in range(0, len(keys), 100):
+        chosen = keys[start : start + 100]
+        store.write([TextureRecord(ImageKey(key), record.base, record.maps) for key in chosen])
+    store.close()
+
+
+def test_a_file_that_another_process_grows_is_followed(tmp_path: Path) -> None:
+    filled = Filled(tmp_path, 3)
+    filled.store.close()
+    filled.store = LmdbTextureStore(tmp_path, shards=1, fingerprint="an encoder", read_only=True)
+    before = [filled.looked_up(key) for key in filled.keys]
+    new = [ImageKey.of(b"new %d" % number) for number in range(1500)]  # 45 MB
+    writer = get_context("spawn").Process(target=write_more, args=(tmp_path, [bytes(key) for key in new]))
+    writer.start()
+    while writer.is_alive():
+        for key, one in zip(filled.keys, before, strict=True):
+            found = filled.looked_up(key)
+            assert found is not None
+            assert one is not None
+            assert same(found, one)
+    writer.join()
+    assert writer.exitcode == 0
+    for key in (new[0], new[-1]):
+        found = filled.looked_up(key)
+        assert found is not None
+        assert same(found, filled.expected(key))
+    filled.store.close()
+
+
+def test_a_store_that_this_process_changes_is_followed(tmp_path: Path) -> None:
+    filled = Filled(tmp_path, 30)
+    assert filled.store.delete(filled.keys[:10]) == 10
+    assert filled.looked_up(filled.keys[0]) is None
+    expected = filled.expected(filled.keys[-1])
+    assert filled.store.compact() > 0
+    found = filled.looked_up(filled.keys[-1])
+    assert found is not None
+    assert same(found, expected)
+    assert filled.looked_up(filled.keys[0]) is None
+    filled.store.close()
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_of_damaged_pages_nothing_wrong_is_served(filled: Filled, data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(filled.keys))
+    expected = filled.expected(key)
+    kind = data.draw(st.sampled_from(["a bit of a record", "a bit", "numbers of a page", "a cut"]))
+
+    def damaged(pages: Pages, transaction: int, key: ImageKey, stamp: bytes) -> Looked | None:
+        changed = pages.copy()
+        used = 1 + int(np.flatnonzero(pages)[-1])
+        if kind == "a bit of a record":
+            record = filled.store.fetch(key, filled.matches.parts)
+            start = pages.tobytes().index(record[:64])
+            changed[start + data.draw(st.integers(0, 15533))] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "a bit":
+            changed[data.draw(st.integers(0, used - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "a cut":
+            changed = changed[: data.draw(st.integers(0, used - 1))]
+        else:  # as a tree that leads anywhere
+            page = 4096 * data.draw(st.sampled_from(trees(pages)))
+            at = page + 2 * data.draw(st.integers(0, 2047))
+            changed[at : at + 2] = data.draw(st.tuples(st.integers(0, 255), st.integers(0, 255)))
+        changed.setflags(write=False)
+        return filled.assembler.look_up(changed, transaction, key, stamp, filled.matches)
+
+    found = filled.store.look(key, damaged)
+    assert found is None or same(found, expected)
+    if kind == "a bit of a record":
+        assert found is None
+
+
+def trees(pages: Pages) -> list[int]:
+    """Pages that hold the tree: meta pages, branches and leaves."""
+    flags = pages[: len(pages) // 4096 * 4096].reshape(-1, 4096)[:, 10:12].copy().view("<u2")[:, 0]
+    own = pages[: len(pages) // 4096 * 4096].reshape(-1, 4096)[:, :8].copy().view("<u8")[:, 0]
+    kept: list[int] = np.flatnonzero((flags & 0xB != 0) & (own == np.arange(len(own)))).tolist()
+    return [0, 1, *kept]
 
 
 @given(

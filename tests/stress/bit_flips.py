@@ -151,7 +151,7 @@ def _read(folder: Path, keys: list[str]) -> str:
     for text in keys:
         key = ImageKey.parse(text)
         try:
-            store.fetch(key, [1, 2], lambda base, maps: None)
+            store.fetch(key, [1, 2])
             served[text] = _parts(store.read(key))
         except TexcatError:
             served[text] = None
