@@ -16,8 +16,9 @@ help: ## list the targets
 demo: $(INSTALLED) ## index sample photos, ask questions, write pictures and a page to demo/
 	$(BIN)/texcat demo
 
-test: $(INSTALLED) postgres ## run all tests
-	$(BIN)/pytest
+# Every process holds torch and an encoder, some 2 GB, and machines with many cores need not be filled with them.
+test: $(INSTALLED) postgres ## run all tests, on as many as 8 cores
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 check: $(INSTALLED) ## lint, formatting, types, import rules, links of the documents
 	$(BIN)/ruff check .

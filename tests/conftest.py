@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # The processes that run tests share the cores, and so does what they start: threads of torch that
+    # outnumber the cores spin while they wait for each other. Torch reads this when it is imported.
+    processes = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // processes)))
+
 settings.register_profile("texcat", deadline=None, print_blob=True)
 settings.load_profile("texcat")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the documents: README.md takes longest, and no process should be left alone with it."""
+    items.sort(key=lambda item: item.path.name != "test_docs.py")
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ NOBODY = 65534
 
 def let_reach(path: Path) -> None:
     """Let every user go through pytest's private folders to `path`."""
-    for folder in path.parents[:3]:
-        if folder.stat().st_uid == os.getuid() and folder != Path(tempfile.gettempdir()):
+    shared = Path(tempfile.gettempdir())
+    for folder in path.parents:
+        if folder.is_relative_to(shared) and folder != shared and folder.stat().st_uid == os.getuid():
             folder.chmod(0o755)
 
 
