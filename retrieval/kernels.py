@@ -51,18 +51,19 @@ _ALL_BUT_SIGN = np.int32(2**31 - 1)
 _THIRD = np.float32(1 / 3)
 _255TH = np.float32(1 / 255)
 
-# Loops of a length that is known are unrolled: the terms of a product that are summed at once, and the cells
-# that a lowpass sums, which is said again here, so that a change is one of this file.
+_CODED = 32
+assert _CODED == BLOCK
+_SIGNS, _LOW, _TOP, _EIGHT = (np.uint64(0x0101_0101_0101_0101 * byte) for byte in (0x88, 0x0F, 0x80, 0x08))
+
+
+# The terms of a product that are summed at once, and the cells that a lowpass sums, which is said again here,
+# so that a change is one of this file.
 _NUMBERS = 7
 _BLOCK = 8
 _REACH = 6
 _TAPS = 2 * _REACH + 1
 _WITH_MARGINS = GRID + 2 * _REACH
 assert _REACH == LOWPASS_REACH
-_CODED = 32
-assert _CODED == BLOCK
-_SIGNS, _LOW, _TOP, _EIGHT = (np.uint64(0x0101_0101_0101_0101 * byte) for byte in (0x88, 0x0F, 0x80, 0x08))
-
 
 # Numbers where they lie: an array's view of some of its bytes costs more than to read them. An `offset` is
 # one of a byte of the array, and not looked at: who asks has made sure that it is one.
@@ -155,6 +156,65 @@ def _accumulating(stripes: int) -> Any:
     return intrinsic(accumulate)
 
 
+_ROW = ir.VectorType(ir.FloatType(), GRID)
+
+
+def _summing(terms: int, lines: int, add: bool) -> Any:
+    """A function that sums rows of 32 cells, each times a weight: `lines` sums of so many `terms`, at once.
+
+    ``out[32 l : 32 l + 32] = sum over k of weights[l * across + k] * rows[k * step : k * step + 32]``, or that
+    is added to what is there; each array from an offset on. As vectors: numba makes none of so short a loop.
+    """
+
+    def total(
+        context: Any,
+        weights: Any,
+        at: Any,
+        across: Any,
+        rows: Any,
+        first: Any,
+        step: Any,
+        out: Any,
+        place: Any,
+    ) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            def address(array: int, offset: Any, target: Any) -> Any:
+                byte = builder.mul(offset, ir.Constant(_I64, 4))
+                return _address(context, builder, signature.args[array], given[array], byte, target)
+
+            def load(array: int, offset: Any, target: Any) -> Any:
+                found = builder.load(address(array, offset, target))
+                found.align = 4
+                return found
+
+            def plus(offset: Any, count: int, step: Any) -> Any:
+                return builder.add(offset, builder.mul(ir.Constant(_I64, count), step))
+
+            _, at, across, _, first, step, _, place = given
+            width, one = ir.Constant(_I64, GRID), ir.Constant(_I64, 1)
+            zero, nowhere = ir.Constant(_ROW, [0.0] * GRID), ir.Constant(_ROW, ir.Undefined)
+            same = ir.Constant(ir.VectorType(ir.IntType(32), GRID), [0] * GRID)
+            sums = [load(6, plus(place, line, width), _ROW) if add else zero for line in range(lines)]
+            for term in range(terms):
+                row = load(3, plus(first, term, step), _ROW)
+                for line in range(lines):
+                    weight = load(0, plus(plus(at, line, across), term, one), ir.FloatType())
+                    vector = builder.insert_element(nowhere, weight, ir.Constant(ir.IntType(32), 0))
+                    vector = builder.shuffle_vector(vector, nowhere, same)
+                    product = builder.fmul(vector, row, flags=["fast"])
+                    sums[line] = builder.fadd(sums[line], product, flags=["fast"])
+            for line in range(lines):
+                builder.store(sums[line], address(6, plus(place, line, width), _ROW)).align = 4
+            return context.get_dummy_value()
+
+        whole = types.int64
+        return types.void(weights, whole, whole, rows, whole, whole, out, whole), generate
+
+    return intrinsic(total)
+
+
+_first_product, _more_product = _summing(_BLOCK, 2, False), _summing(_BLOCK, 2, True)
+_smooth = _summing(_TAPS, 1, False)
 _take_block, _take_stripe = _accumulating(16), _accumulating(1)
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
 
@@ -713,17 +773,12 @@ def _pad(small: Floats, side: int, out: Floats) -> None:
 
 @njit(nogil=True, cache=True, fastmath=True)
 def _product(a: Floats, b: Floats, out: Floats) -> None:
-    """``a @ b`` of [n, m] and [m, 32], m a multiple of 8. BLAS takes up to twice as long for so little."""
-    flat = b.reshape(b.size)
-    for r in range(len(a)):
-        row = out[r]
-        for start in range(0, a.shape[1], _BLOCK):
-            weights, block = a[r, start : start + _BLOCK], flat[start * GRID : (start + _BLOCK) * GRID]
-            for c in range(GRID):
-                total = row[c] if start else np.float32(0)
-                for k in range(_BLOCK):
-                    total += weights[k] * block[k * GRID + c]
-                row[c] = total
+    """``a @ b`` of [n, m] and [m, 32], n even, m a multiple of 8. BLAS takes up to four times as long."""
+    terms = a.shape[1]
+    for r in range(0, len(a), 2):
+        _first_product(a, r * terms, terms, b, 0, GRID, out, r * GRID)
+        for k in range(_BLOCK, terms, _BLOCK):
+            _more_product(a, r * terms + k, terms, b, k * GRID, GRID, out, r * GRID)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
@@ -736,22 +791,9 @@ def _lowpass(plane: Floats, taps: Floats, work: Floats, out: Floats) -> None:
     for cell in range(CELLS):
         body[cell] = plane[cell]
     for r in range(GRID):
-        above, row = (
-            tall[r * GRID : (r + _TAPS) * GRID],
-            wide[r * _WITH_MARGINS + _REACH : (r + 1) * _WITH_MARGINS],
-        )
-        for c in range(GRID):
-            total = np.float32(0)
-            for tap in range(_TAPS):
-                total += taps[tap] * above[tap * GRID + c]
-            row[c] = total
+        _smooth(taps, 0, 0, tall, r * GRID, GRID, wide, r * _WITH_MARGINS + _REACH)
     for r in range(GRID):
-        before, row = wide[r * _WITH_MARGINS : (r + 1) * _WITH_MARGINS], out[r * GRID : (r + 1) * GRID]
-        for c in range(GRID):
-            total = np.float32(0)
-            for tap in range(_TAPS):
-                total += taps[tap] * before[tap + c]
-            row[c] = total
+        _smooth(taps, 0, 0, wide, r * _WITH_MARGINS, 1, out, r * GRID)
 
 
 @njit(nogil=True, cache=True, fastmath=True)
