@@ -67,8 +67,9 @@ _SIGNS, _LOW, _FOUR = np.uint64(0x8888_8888_8888_8888), np.uint64(0x0F0F_0F0F_0F
 _INFINITE = 0x7C00
 """Bits of the smallest float16 that is no positive finite number."""
 
-_ZSTD_LEVEL = 1
-"""Higher ones find little more, and are slower (design/0004)."""
+_ZSTD = zstandard.ZstdCompressionParameters.from_level(1, min_match=7)
+"""Higher levels find little more, and are slower (design/0004). Shorter matches, in numbers that are so much
+like noise, take more bytes than they save, and more time to put back."""
 
 _MAGIC = b"texcat codebook 1\n"
 _SIZES = struct.Struct("<3I")
@@ -219,7 +220,7 @@ class _Unpacked:
     b: NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that would take a look-up a hundredth of its time
 class OpenedCode:
     """A code whose frames are decompressed, and checked.
 
@@ -305,7 +306,7 @@ def _compress(content: bytes) -> bytes:
     try:
         compress = _local.compress
     except AttributeError:
-        compress = _local.compress = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress
+        compress = _local.compress = zstandard.ZstdCompressor(compression_params=_ZSTD).compress
     frame: bytes = compress(content)
     return frame
 

@@ -162,8 +162,9 @@ _ROW = ir.VectorType(ir.FloatType(), GRID)
 def _summing(terms: int, lines: int, add: bool) -> Any:
     """A function that sums rows of 32 cells, each times a weight: `lines` sums of so many `terms`, at once.
 
-    ``out[32 l : 32 l + 32] = sum over k of weights[l * across + k] * rows[k * step : k * step + 32]``, or that
-    is added to what is there; each array from an offset on. As vectors: numba makes none of so short a loop.
+    ``out[32 l : 32 l + 32] = sum over k of weights[l * across + k] * rows[k * step : k * step + 32]``, or
+    that is added to what is there; each array from an offset on. As vectors: numba makes none of so short a
+    loop.
     """
 
     def total(
