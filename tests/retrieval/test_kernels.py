@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
@@ -32,6 +32,9 @@ from texcat.retrieval.kernels import Assembler, Floats, Places, _checksum, coded
 from ..catalogue.test_codes import Table
 
 KEY, TAG = ImageKey(bytes(16)), bytes(codec.TAG_BYTES)
+ROUNDING = 1e-5
+"""Of a texture made by one function of machine code and by another, as a part of its values or of 1."""
+
 ALL = ChannelSchema(CHANNELS)
 Looked = tuple[Floats, Floats, Places, float]
 
@@ -192,11 +195,15 @@ class Filled:
 
 
 def same(found: Looked, expected: Looked) -> bool:
-    """Whether all is the same, bit by bit; what is left unmade is not looked at."""
+    """Whether all is the same but for rounding, which depends on what of the machine code was cached.
+
+    What is left unmade is not looked at.
+    """
     if found[2].tolist() != expected[2].tolist():
         return False
     return bool(len(expected[2])) or all(
-        np.array_equal(one, other) for one, other in zip(found[:2], expected[:2], strict=True)
+        np.allclose(one, other, rtol=ROUNDING, atol=ROUNDING)
+        for one, other in zip(found[:2], expected[:2], strict=True)
     )
 
 
@@ -218,7 +225,7 @@ def test_what_is_found_in_the_pages_is_what_is_fetched(filled: Filled) -> None:
         whole = filled.store.look(key, filled.assembler.look_up, filled.matches, nothing)
         assert whole is not None
         for one, other in zip(whole[:2], filled.expected(key, nothing)[:2], strict=True):
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_allclose(one, other, rtol=ROUNDING, atol=ROUNDING)
     assert 0 < complete < len(filled.keys)
 
 
@@ -289,7 +296,8 @@ def test_a_store_that_this_process_changes_is_followed(tmp_path: Path) -> None:
 @given(data=st.data())
 def test_of_damaged_pages_nothing_wrong_is_served(filled: Filled, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(filled.keys))
-    expected = filled.expected(key)
+    expected = filled.looked_up(key)  # by the same machine code, so that every bit counts
+    assert expected is not None
     kind = data.draw(st.sampled_from(["a bit of a record", "a bit", "numbers of a page", "a cut"]))
 
     def damaged(pages: Pages, transaction: int, key: ImageKey, stamp: bytes) -> Looked | None:
@@ -311,7 +319,11 @@ def test_of_damaged_pages_nothing_wrong_is_served(filled: Filled, data: st.DataO
         return filled.assembler.look_up(changed, transaction, key, stamp, filled.matches)
 
     found = filled.store.look(key, damaged)
-    assert found is None or same(found, expected)
+    if found is not None:
+        assert found[2].tolist() == expected[2].tolist()
+        if not len(expected[2]):
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_array_equal(found[1], expected[1])
     if kind == "a bit of a record":
         assert found is None
 
@@ -331,6 +343,7 @@ def trees(pages: Pages) -> list[int]:
     large=st.sampled_from([1, 7, 8, 127]),
     seed=st.integers(0, 99),
 )
+@example(rank=1, frequencies=3, width=100, large=127, seed=49)
 def test_a_coded_map_is_that_of_the_reference(
     rank: int, frequencies: int, width: int, large: int, seed: int
 ) -> None:
@@ -343,7 +356,10 @@ def test_a_coded_map_is_that_of_the_reference(
     code = Table(8, np.float32(0.5), scales, u, b).pack()
     coordinates = rng.normal(size=width).astype(np.float32)
     made, expected = coded_map(code, coordinates), code_maps(code, coordinates[None])[0]
-    np.testing.assert_allclose(made, expected, atol=1e-5 * (1 + np.abs(expected).max()))
+    # What is summed may cancel: rounding is measured against the terms, not against the sum.
+    weights = 0.5 * scales * (np.abs(b).astype(float) @ np.abs(coordinates))
+    terms = weights[0] + weights[1:] @ np.abs(u).max(1, initial=0).astype(float)
+    np.testing.assert_allclose(made, expected, atol=5e-6 * (1 + terms))
 
 
 @pytest.mark.parametrize("calibrated", [False, True])
