@@ -112,29 +112,18 @@ class LmdbFile:
     ) -> _Out:
         """What `function` makes of the values of `keys`, as of one moment; `absent` for those not there.
 
-        It sees them where they lie, and must not keep them. Written out: a context manager costs more than
-        reading a value.
+        It sees them where they lie, and must not keep them.
         """
-        lock = self._lock
-        lock.acquire()
-        try:
+        with self._lock, self._explained():
             self._take_notice()
-            txn = self._begin(buffers=True)
-            try:
-                get = txn.get
-                return function([get(key, absent) for key in keys])
-            finally:
-                txn.abort()
-        except lmdb.Error as error:
-            raise self._our(error) from error
-        finally:
-            lock.release()
+            with self._begin(buffers=True) as txn:
+                return function([txn.get(key, absent) for key in keys])
 
     def look(self, function: Callable[[Pages, int, *_Given], _Out], *given: *_Given) -> _Out:
         """What `function` makes of the pages of the file, and of the number of a transaction that is open.
 
         A look-up's way to its bytes: machine code finds them sooner than LMDB's functions can be called. What
-        is given follows. `function` must not keep the pages.
+        is given follows. `function` must not keep the pages. Written out, as every look-up goes this way.
         """
         lock = self._lock
         lock.acquire()
@@ -171,7 +160,7 @@ class LmdbFile:
         """Put a copy without free pages in the place of the file; how many bytes smaller it is."""
         with self._lock, self._explained():
             before = self.path.stat().st_blocks
-            old, old_path = self._env, self.path
+            old_path = self.path
             draft = self.folder / f".{self.name}.{os.urandom(6).hex()}"
             try:
                 self._copy_to(draft)
@@ -179,8 +168,7 @@ class LmdbFile:
             finally:
                 draft.unlink(missing_ok=True)
             sync_folder(self.folder)
-            old.close()
-            self._file.close()
+            self._close()
             self._open()
             _remove(old_path)
             return (before - self.path.stat().st_blocks) * 512
@@ -271,10 +259,11 @@ class LmdbFile:
 
     def _map(self, transaction: int) -> None:
         """Have all pages of `transaction`, the file's last one, in the map."""
-        if os.fstat(self._file.fileno()).st_size > len(self._pages):
-            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            mapped.madvise(mmap.MADV_RANDOM)
-            self._pages = np.frombuffer(mapped, np.uint8)
+        with self._explained():
+            if os.fstat(self._file.fileno()).st_size > len(self._pages):
+                mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+                mapped.madvise(mmap.MADV_RANDOM)
+                self._pages = np.frombuffer(mapped, np.uint8)
         self._mapped = transaction
 
     def _begin(self, buffers: bool = False) -> lmdb.Transaction[Any]:

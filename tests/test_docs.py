@@ -61,7 +61,7 @@ def run(document: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.timeout(900)  # README.md starts texcat 28 times: 4 minutes alone, 10 on cores that others use
+@pytest.mark.timeout(600)  # README.md starts texcat 28 times: 4 minutes alone
 @pytest.mark.parametrize("document", RUN, ids=name)
 def test_every_block_runs(document: Path, tmp_path: Path) -> None:
     done = run(document, tmp_path)
