@@ -19,15 +19,17 @@ from ..catalogue.errors import UsageError
 from ..catalogue.quantise import LEVELS
 from ..catalogue.types import ImageKey, InterestMaps, InterestVectors, Planes, TextureRecord
 from .channels import base_channels
+from .channels.control import Control
 from .codes import Coder, Compress
 from .encoders import DenseEncoder
+from .graphs import Graph
 from .images import WORKING_SIZE, to_square
 from .lacking import Lacking
 from .matrices import fetch, resize
 
 _Out = TypeVar("_Out")
 
-AT_ONCE = {"cpu": 4, "cuda": 512}
+AT_ONCE = {"cpu": 4, "cuda": 128}
 """Images whose channels are made together: more gain nothing, and take memory, or leave a processor's
 cache."""
 
@@ -82,6 +84,7 @@ class TextureMaker:
         labels = [channel.kind is Kind.LABEL for channel in self._stored]
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
+        self._graph: Graph | None = None
         self._at_once = {
             "encode": ENCODED_AT_ONCE,
             "base": AT_ONCE[self.device.type],
@@ -188,12 +191,21 @@ class TextureMaker:
         """Base textures: all stored channels, quantised."""
         if not features.isfinite().all():
             raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
-        parts = self._in_parts(
-            "base",
-            len(working),
-            lambda part: quantised(base_channels(working[part], features[part], self._stored), self._labels),
-        )
-        return [planes for part in parts for planes in part]
+        parts = self._in_parts("base", len(working), lambda part: self._levels(working[part], features[part]))
+        return _fetched(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _levels(self, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+        """Base textures of some images, as `levels` of them; of a full part on a GPU by a graph."""
+        if self.device.type == "cuda" and len(working) == AT_ONCE["cuda"]:
+            if self._graph is None:
+                self._graph = Graph(self._base_levels, working, features)
+            made = self._graph(working, features)
+            if made is not None:
+                return made
+        return self._base_levels(Control(), working, features)
+
+    def _base_levels(self, control: Control, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+        return levels(base_channels(working, features, self._stored, control), self._labels)
 
     def _in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
         """`make` of each part of `count` images; a part that memory is too small for is halved."""
@@ -213,12 +225,11 @@ class TextureMaker:
         return made
 
 
-@torch.inference_mode()
-def quantised(planes: Tensor, labels: Tensor | None = None) -> list[Planes]:
-    """Quantise planes [B, C, H, W], as `catalogue.quantise.quantise` does each image's, and fetch them.
+def levels(planes: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Quantise planes [B, C, H, W], as `catalogue.quantise.quantise` does each image's.
 
-    Raises:
-        UsageError: a value is not finite.
+    Returns:
+        The values, uint8 [B, C, H, W], and of each plane the lowest and the highest, float32 [B, C].
     """
     low, high = planes.amin((2, 3)), planes.amax((2, 3))
     if labels is not None:
@@ -226,7 +237,21 @@ def quantised(planes: Tensor, labels: Tensor | None = None) -> list[Planes]:
     span = high.double() - low
     scale = torch.where(span > 0, LEVELS / span, 0)
     values = ((planes - low.double()[:, :, None, None]) * scale[:, :, None, None]).round_().clamp_(0, LEVELS)
-    fetched = fetch(values.byte(), low, high)
+    return values.byte(), low, high
+
+
+@torch.inference_mode()
+def quantised(planes: Tensor) -> list[Planes]:
+    """Planes [B, C, H, W], quantised and fetched.
+
+    Raises:
+        UsageError: a value is not finite.
+    """
+    return _fetched(*levels(planes))
+
+
+def _fetched(values: Tensor, low: Tensor, high: Tensor) -> list[Planes]:
+    fetched = fetch(values, low, high)
     if not (np.isfinite(fetched[1]).all() and np.isfinite(fetched[2]).all()):
         raise UsageError("planes must be finite; a plane holds NaN or infinity")
     return [Planes(*each) for each in zip(*fetched, strict=True)]
@@ -238,10 +263,10 @@ def one_thread() -> None:
     threadpool_limits(1, user_api="openmp")
 
 
-def own_stream(device: torch.device) -> None:
-    """Let what this thread does on a GPU run beside what others do there."""
+def own_stream(device: torch.device, priority: int = 0) -> None:
+    """Let what this thread does on a GPU run beside what others do there, a low `priority` first."""
     stream: Any = torch.cuda.Stream  # whose constructor has no types
-    torch.cuda.set_stream(stream(device))
+    torch.cuda.set_stream(stream(device, priority=priority))
 
 
 def room_for(maker: TextureMaker) -> int:

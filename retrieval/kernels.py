@@ -1,7 +1,7 @@
 """A look-up's arithmetic as machine code: from the bytes of records to a texture in one pass.
 
-`blending` and `catalogue.derived` say the same in numpy, and tests hold the two equal. The only module that
-imports numba, and all of its code: numba's cache on disk does not notice a change in another file.
+`blending` and `catalogue.derived` say the same in numpy, and tests hold the two equal. All of it
+is here: numba's cache on disk does not notice a change in another file.
 """
 
 from __future__ import annotations

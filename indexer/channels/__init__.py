@@ -16,18 +16,19 @@ from ...catalogue.errors import UsageError
 from ...catalogue.types import GRID
 from ..images import WORKING_SIZE
 from .appearance import Appearance
+from .control import Control
 from .edges import Edges
 from .pixels import Pixels
 from .saliency import Saliency
 from .segments import Clusters, Objects
 
-__all__ = ["base_channels"]
-
 _BATCH = 4
 
 
 @torch.inference_mode()
-def base_channels(images: Tensor, features: Tensor | None, schema: ChannelSchema) -> Tensor:
+def base_channels(
+    images: Tensor, features: Tensor | None, schema: ChannelSchema, control: Control | None = None
+) -> Tensor:
     """The channels of `schema` that are stored once per image, in its order: float32 [B, C, 32, 32].
 
     Each value lies in its channel's range. Only what the schema asks for is computed, and what several
@@ -38,19 +39,21 @@ def base_channels(images: Tensor, features: Tensor | None, schema: ChannelSchema
         features: float32 [B, dim, gh, gw] on the same device, finite: the encoder's patch features, by which
             clusters are merged into objects; None to merge them by colour.
         schema: its channels.
+        control: does what cannot be a plain sequence of kernels; at once, by default.
 
     Raises:
         UsageError: a tensor has another shape or type.
     """
     _check(images, features)
     pixels = Pixels(images)
-    clusters = Clusters(pixels)
+    control = control or Control()
+    clusters = Clusters(pixels, control)
     makers: Mapping[Group, object] = {
         Group.APPEARANCE: Appearance(pixels),
         Group.EDGES: Edges(pixels),
         Group.SALIENCY: Saliency(pixels),
         Group.CLUSTERS: clusters,
-        Group.OBJECTS: Objects(pixels, clusters, features),
+        Group.OBJECTS: Objects(pixels, clusters, features, control),
     }
     stored = schema.stored.channels
     planes = torch.empty((len(images), len(stored), GRID, GRID), device=images.device)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
+from math import sqrt
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -39,8 +41,7 @@ class Edges:
 
         Averaged after the root: an outline through the cell counts, whichever way it turns.
         """
-        squares = (self._gradient_x**2).addcmul_(self._gradient_y, self._gradient_y)
-        return _cell_mean(squares.mul_(0.5).sqrt_())
+        return _cell_mean(torch.hypot(self._gradient_x, self._gradient_y)).div_(sqrt(2))
 
     @cached_property
     def _bordered(self) -> Tensor:

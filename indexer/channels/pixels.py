@@ -18,6 +18,8 @@ CELL = WORKING_SIZE // GRID
 REDUCED = 128
 """Side, in pixels, of the reduced image on which saliency and segments work."""
 
+_BLOCK = WORKING_SIZE // REDUCED
+
 WHITE = 255.0
 
 _RGB_TO_XYZ = (
@@ -45,7 +47,7 @@ class Pixels:
     @cached_property
     def luminance(self) -> Tensor:
         """[B, 512, 512] in [0, 1]: Rec. 601 luma."""
-        red, green, blue = self.rgb.unbind(1)
+        red, green, blue = self._bytes.unbind(1)
         weights = [weight / WHITE for weight in LUMA]
         luma = (weights[0] * red).add_(green, alpha=weights[1]).add_(blue, alpha=weights[2])
         return luma.clamp_(max=1)  # rounding may put white a hair above 1
@@ -53,7 +55,7 @@ class Pixels:
     @cached_property
     def cells(self) -> Tensor:
         """[B, 3, 32, 32] in [0, 1]: sRGB values averaged over each cell of 16x16 pixels."""
-        return block_mean(self.rgb, CELL) / WHITE
+        return block_mean(self._blocks, CELL // _BLOCK) / WHITE
 
     @cached_property
     def cells_lab(self) -> Tensor:
@@ -63,7 +65,12 @@ class Pixels:
     @cached_property
     def reduced(self) -> Tensor:
         """[B, 3, 128, 128] in [0, 1]: sRGB values averaged over blocks of 4x4 pixels."""
-        return block_mean(self.rgb, WORKING_SIZE // REDUCED) / WHITE
+        return self._blocks / WHITE
+
+    @cached_property
+    def _blocks(self) -> Tensor:
+        """`reduced`, 0 to 255: exact."""
+        return block_mean(self.rgb, _BLOCK)
 
 
 def block_mean(values: Tensor, block: int) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -15,6 +14,8 @@ from torch.nn import functional as F
 from ...catalogue.grid import resize_matrix
 from ...catalogue.types import GRID
 from ..matrices import both_sides, on_device
+from .control import Control
+from .merging import merge
 from .pixels import CELL, REDUCED, WHITE, Pixels, block_mean, rgb_to_lab
 
 SIDE = 10
@@ -60,8 +61,14 @@ _KINDS = SIDE**2
 _FAR = 1e6
 """Squared distance of a centre that is not there."""
 
-_SPREADS = 4
-"""How often first cells are handed on to neighbours before it is seen whether that is enough."""
+_JUMPS = 2
+"""How often, in a round, a cell takes over what the cell knows that it knows as the first."""
+
+SPREADS = 6
+"""Rounds that are enough, for most batches, to find the parts of labels that hang together."""
+
+USUAL_CLUSTERS = 128
+"""An image has fewer clusters: 60 to 110 on photos."""
 
 
 class Clusters:
@@ -73,14 +80,15 @@ class Clusters:
     superpixels of their own, and small ones join a neighbour.
     """
 
-    def __init__(self, pixels: Pixels) -> None:
+    def __init__(self, pixels: Pixels, control: Control) -> None:
         self._pixels = pixels
+        self._control = control
 
     @cached_property
     def labels(self) -> Tensor:
         """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
         fine = superpixels(self._pixels.reduced)
-        return connect(_majority(fine, REDUCED // GRID))
+        return connect(_majority(fine, REDUCED // GRID), self._control)
 
     @property
     def cluster_id(self) -> Tensor:
@@ -121,26 +129,32 @@ class Objects:
     it is the CIE76 difference of mean colours.
     """
 
-    def __init__(self, pixels: Pixels, clusters: Clusters, features: Tensor | None) -> None:
+    def __init__(self, pixels: Pixels, clusters: Clusters, features: Tensor | None, control: Control) -> None:
         self._pixels = pixels
         self._clusters = clusters
         self._features = features
+        self._control = control
 
     @cached_property
     def labels(self) -> Tensor:
         """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
         clusters = self._clusters.labels
-        kinds = int(clusters.max()) + 1
-        member = F.one_hot(clusters, kinds).permute(0, 3, 1, 2).float()
+        kinds = torch.arange(self._control.below(clusters, USUAL_CLUSTERS), device=clusters.device)
+        member = (clusters[:, None] == kinds[:, None, None]).float()
         sizes = member.sum((2, 3))
         adjacent = _adjacency(member)
-        if self._features is None:
-            means = _means(member, sizes, self._pixels.cells_lab)
-            root = merge(means @ means.mT, sizes, adjacent, _euclidean, COLOR_DISTANCE)
-        else:
-            means = _means(member, sizes, self._features)
+        by_angle = self._features is not None
+        means = _means(member, sizes, self._pixels.cells_lab if self._features is None else self._features)
+        if by_angle:
             means -= (1 - MEAN_KEPT) * (sizes[:, None] @ means) / _CELLS
-            root = merge(means @ means.mT, sizes, adjacent, _one_minus_cosine, FEATURE_DISTANCE)
+        limit = FEATURE_DISTANCE if by_angle else COLOR_DISTANCE
+        root = self._control.on_host(
+            partial(merge, limit=limit, by_angle=by_angle),
+            torch.empty(sizes.shape, dtype=torch.int64, device=sizes.device),
+            means @ means.mT,
+            sizes,
+            adjacent,
+        )
         renamed = _renamed(root)
         return renamed.gather(1, clusters.flatten(1)).reshape(clusters.shape)
 
@@ -214,14 +228,14 @@ def _numbered(near: Tensor, count: int) -> Tensor:
     return square.reshape(count, SIDE * STEP, SIDE * STEP)[:, :REDUCED, :REDUCED]
 
 
-def connect(labels: Tensor) -> Tensor:
+def connect(labels: Tensor, control: Control) -> Tensor:
     """Parts of labels [B, 32, 32] that hang together by sides of cells: 0, 1, ... in order of appearance.
 
     A part of fewer than `LEAST_CELLS` cells joins the one to the left of its first cell, row by row, or, at
     the left border, the one above it.
     """
     place = torch.arange(_CELLS, device=labels.device)
-    first = _first_cells(labels).flatten(1)
+    first = _first_cells(labels, control).flatten(1)
     sizes = torch.zeros_like(first).scatter_add_(1, first, torch.ones_like(first))
     before = torch.where(place % GRID > 0, place - 1, place - GRID).clamp(min=0)
     joins = (sizes < LEAST_CELLS) & (sizes > 0) & (place > 0)
@@ -231,79 +245,34 @@ def connect(labels: Tensor) -> Tensor:
     return _renamed(target.gather(1, first)).reshape(labels.shape)
 
 
-def _first_cells(labels: Tensor) -> Tensor:
-    """Number of the first cell, row by row, of the part that each cell of [B, 32, 32] is in: int64."""
+def _first_cells(labels: Tensor, control: Control) -> Tensor:
+    """Number of the first cell, row by row, of the part that each cell of [B, 32, 32] is in: int64.
+
+    In each round, a cell learns the first cell of its neighbours, and then that of the cell that it knows as
+    the first, so that along a part the way that is covered doubles.
+    """
     alike = {axis: labels.narrow(axis, 1, GRID - 1) == labels.narrow(axis, 0, GRID - 1) for axis in (1, 2)}
-    first = torch.arange(_CELLS, device=labels.device).reshape(GRID, GRID).expand(labels.shape)
-    while True:
+
+    def spread(first: Tensor) -> tuple[Tensor, Tensor]:
         known = first
-        for _ in range(_SPREADS):
-            for axis, same in alike.items():
-                lower = torch.minimum(first.narrow(axis, 1, GRID - 1), first.narrow(axis, 0, GRID - 1))
-                lower = torch.where(same, lower, _CELLS)
-                behind, ahead = ((0, 1), (1, 0)) if axis == 2 else ((0, 0, 0, 1), (0, 0, 1, 0))
-                for margin in (behind, ahead):
-                    first = torch.minimum(first, F.pad(lower, margin, value=_CELLS))
-        if torch.equal(first, known):
-            return first
+        for axis, same in alike.items():
+            lower = torch.minimum(first.narrow(axis, 1, GRID - 1), first.narrow(axis, 0, GRID - 1))
+            lower = torch.where(same, lower, _CELLS)
+            behind, ahead = ((0, 1), (1, 0)) if axis == 2 else ((0, 0, 0, 1), (0, 0, 1, 0))
+            for margin in (behind, ahead):
+                first = torch.minimum(first, F.pad(lower, margin, value=_CELLS))
+        for _ in range(_JUMPS):
+            first = first.flatten(1).gather(1, first.flatten(1)).reshape(first.shape)
+        return first, (first != known).any()
+
+    start = torch.arange(_CELLS, device=labels.device).reshape(GRID, GRID).expand(labels.shape)
+    return control.repeat(spread, start, SPREADS)
 
 
 def _renamed(first: Tensor) -> Tensor:
     """0, 1, 2, ... in order of first appearance; int64 [B, N] holds at each place the first of its kind."""
     occurs = first == torch.arange(first.shape[1], device=first.device)
     return (occurs.cumsum(1) - 1).gather(1, first)
-
-
-def merge(
-    inner: Tensor,
-    sizes: Tensor,
-    adjacent: Tensor,
-    distance: Callable[[Tensor], Tensor],
-    limit: float,
-) -> Tensor:
-    """Merge adjacent segments that are each other's closest, in rounds, while a pair is closer than `limit`.
-
-    Works on inner products of means alone, as merging two segments mixes their rows and columns.
-
-    Args:
-        inner: float32 [B, K, K], inner products of the mean vectors of segments.
-        sizes: float32 [B, K], the number of cells of each.
-        adjacent: bool [B, K, K], symmetric, False on the diagonal.
-        distance: from inner products [B, K, K] to distances [B, K, K].
-        limit: in units of `distance`.
-
-    Returns:
-        int64 [B, K]: for each segment, the smallest segment among those it was merged with.
-    """
-    count = sizes.shape[1]
-    segment = torch.arange(count, device=inner.device)
-    root = segment.expand(sizes.shape)
-    while True:
-        apart, closest = torch.where(adjacent, distance(inner), torch.inf).min(2)
-        mutual = (closest.gather(1, closest) == segment) & (apart < limit)
-        if not mutual.any():
-            return root
-        target = torch.where(mutual, torch.minimum(segment, closest), segment)
-        joined = F.one_hot(target, count).mT.float()
-        total = joined @ sizes[:, :, None]
-        share = joined * sizes[:, None] / total.clamp(min=1)
-        inner = share @ inner @ share.mT
-        adjacent = (joined @ adjacent.float() @ joined.mT > 0) & (segment[:, None] != segment)
-        sizes = total[:, :, 0]
-        root = target.gather(1, root)
-
-
-def _euclidean(inner: Tensor) -> Tensor:
-    squares = inner.diagonal(dim1=1, dim2=2)
-    # Rounding may bring the distance of two equal means below zero.
-    return (squares[:, :, None] + squares[:, None] - 2 * inner).clamp(min=0).sqrt()
-
-
-def _one_minus_cosine(inner: Tensor) -> Tensor:
-    """Of a zero vector, which has no direction, to any other: 0."""
-    length = inner.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-    norms = length[:, :, None] * length[:, None]
-    return torch.where(norms > 0, 1 - inner / norms, 0)
 
 
 def _means(member: Tensor, sizes: Tensor, planes: Tensor) -> Tensor:

@@ -18,10 +18,12 @@ from texcat.catalogue.errors import UsageError
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer.channels import base_channels
+from texcat.indexer.channels.control import Control
 from texcat.indexer.channels.edges import Edges
+from texcat.indexer.channels.merging import merge
 from texcat.indexer.channels.pixels import CELL, WORKING_SIZE, Pixels
 from texcat.indexer.channels.saliency import Saliency, normalise
-from texcat.indexer.channels.segments import LEAST_CELLS, connect, merge, superpixels
+from texcat.indexer.channels.segments import LEAST_CELLS, connect, superpixels
 
 from . import numpy_channels
 
@@ -134,7 +136,7 @@ def test_what_is_not_asked_for_is_not_computed() -> None:
     assert set(vars(edges)) == {"_pixels", "_bordered", "_gradient_x"}
     assert saliency.saliency_color.any()
     assert set(vars(saliency)) == {"_pixels"}
-    assert set(vars(pixels)) == {"_bytes", "rgb", "luminance", "reduced"}
+    assert set(vars(pixels)) == {"_bytes", "rgb", "luminance", "_blocks", "reduced"}
 
 
 @pytest.mark.parametrize(
@@ -458,7 +460,7 @@ def test_features_on_a_finer_grid_are_averaged() -> None:
 def test_what_is_connected_hangs_together_and_is_numbered_in_order(seed: int, kinds: int, block: int) -> None:
     coarse = np.random.default_rng(seed).integers(0, kinds, (GRID // block, GRID // block))
     labels = coarse.repeat(block, axis=0).repeat(block, axis=1)
-    (made,) = connect(torch.from_numpy(labels)[None]).numpy()
+    (made,) = connect(torch.from_numpy(labels)[None], Control()).numpy()
     first_seen = list(dict.fromkeys(made.ravel().tolist()))
     assert first_seen == list(range(len(first_seen)))
     for number in first_seen:
@@ -502,13 +504,8 @@ def test_merging_by_inner_products_equals_merging_by_means(seed: int, count: int
     adjacent = np.triu(rng.random((count, count)) < 0.4, 1)
     adjacent |= adjacent.T
 
-    def euclidean(inner: torch.Tensor) -> torch.Tensor:
-        squares = inner.diagonal(dim1=1, dim2=2)
-        return (squares[:, :, None] + squares[:, None] - 2 * inner).clamp(min=0).sqrt()
-
-    inner = torch.from_numpy(means @ means.T)[None]
-    given_sizes = torch.from_numpy(sizes).float()[None]
-    root = merge(inner, given_sizes, torch.from_numpy(adjacent)[None], euclidean, limit)[0].numpy()
+    inner = (means @ means.T)[None]
+    root = merge(inner, sizes.astype(np.float32)[None], adjacent[None], limit, by_angle=False)[0]
     groups = {frozenset(np.flatnonzero(root == index).tolist()) for index in set(root.tolist())}
     assert groups == merge_by_means(means, sizes, adjacent, limit)
     assert all(min(group) == root[min(group)] for group in groups)

@@ -1,0 +1,143 @@
+"""Merging segments into objects, as machine code: rounds that each depend on the one before, of small sums.
+
+On a GPU a round was some forty kernels over all pairs of all images, for what changes a few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_FAR = np.float32(np.inf)
+"""How far segments are apart that do not touch."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def merge(
+    inner: NDArray[np.float32],
+    sizes: NDArray[np.float32],
+    adjacent: NDArray[np.bool_],
+    limit: float,
+    by_angle: bool,
+) -> NDArray[np.int64]:
+    """Merge adjacent segments that are each other's closest, in rounds, while a pair is closer than `limit`.
+
+    Works on inner products of means alone, as merging two segments mixes their rows and columns. Of several
+    that are as close, the first counts.
+
+    Args:
+        inner: float32 [B, K, K], inner products of the mean vectors of segments.
+        sizes: float32 [B, K], the number of cells of each.
+        adjacent: bool [B, K, K], symmetric, False on the diagonal.
+        limit: of the distance.
+        by_angle: the distance is 1 - cosine, to a zero vector, which has no direction, 0; else it is
+            Euclidean.
+
+    Returns:
+        int64 [B, K]: for each segment, the smallest segment among those it was merged with.
+    """
+    images, count = sizes.shape
+    roots = np.empty((images, count), np.int64)
+    products = np.empty((count, count), np.float32)
+    apart = np.empty((count, count), np.float32)
+    bits = apart.view(np.int32)
+    size = np.empty(count, np.float32)
+    closest = np.empty(count, np.int64)
+    stale = np.empty(count, np.bool_)
+    alive = np.empty(count, np.int64)
+    pairs = np.empty((count, 2), np.int64)
+    for image in range(images):
+        root = roots[image]
+        for a in range(count):
+            root[a] = alive[a] = a
+            stale[a] = True
+            size[a] = sizes[image, a]
+            for b in range(count):
+                products[a, b] = inner[image, a, b]
+        for a in range(count):
+            for b in range(count):
+                apart[a, b] = _distance(products, a, b, by_angle) if adjacent[image, a, b] else _FAR
+        left = count
+        while True:
+            found = 0
+            for a in alive[:left]:
+                if stale[a]:
+                    stale[a] = False
+                    closest[a] = _lowest(bits[a])
+            for b in alive[:left]:
+                a = closest[b]
+                if a < b and closest[a] == b and apart[a, b] < limit:
+                    pairs[found, 0], pairs[found, 1] = a, b
+                    found += 1
+            if not found:
+                break
+            for pair in pairs[:found]:
+                _join(pair[0], pair[1], products, apart, size, stale, alive[:left], by_angle)
+                root[pair[1]] = pair[0]
+            left = _drop_gone(root, alive[:left])
+        for segment in range(count):
+            root[segment] = root[root[segment]]
+    return roots
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _distance(products: NDArray[np.float32], a: int, b: int, by_angle: bool) -> float:
+    # Rounding may bring the distance of two equal means below zero.
+    first, second, both = products[a, a], products[b, b], products[a, b]
+    if by_angle:
+        norms = np.sqrt(max(first, np.float32(0)) * max(second, np.float32(0)))
+        return max(np.float32(1) - both / norms, np.float32(0)) if norms > 0 else np.float32(0)
+    return np.sqrt(max(first + second - both - both, np.float32(0)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _lowest(row: NDArray[np.int32]) -> int:
+    """Where the first of the lowest distances of a row is, in bits, which order as they do."""
+    lowest = row[0]
+    for bits in row:  # by itself, as it is done in vectors
+        lowest = min(lowest, bits)
+    for place in range(len(row)):
+        if row[place] == lowest:
+            return place
+    return 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _join(
+    a: int,
+    b: int,
+    products: NDArray[np.float32],
+    apart: NDArray[np.float32],
+    size: NDArray[np.float32],
+    stale: NDArray[np.bool_],
+    alive: NDArray[np.int64],
+    by_angle: bool,
+) -> None:
+    """Make segment `a` the mean of itself and `b`, which is gone then, and touches none."""
+    whole = size[a] + size[b]
+    share, other = size[a] / whole, size[b] / whole
+    square = share * share * products[a, a] + other * other * products[b, b]
+    products[a, a] = square + (share * other + share * other) * products[a, b]
+    size[a] = whole
+    apart[a, b] = apart[b, a] = _FAR
+    for c in alive:
+        if c in (a, b):
+            stale[c] = True
+            continue
+        products[a, c] = products[c, a] = share * products[a, c] + other * products[b, c]
+        if apart[a, c] < _FAR or apart[b, c] < _FAR:
+            apart[a, c] = apart[c, a] = _distance(products, a, c, by_angle)
+            apart[b, c] = apart[c, b] = _FAR
+            stale[c] = True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def _drop_gone(root: NDArray[np.int64], alive: NDArray[np.int64]) -> int:
+    """Move segments that are their own root to the front of `alive`; how many they are."""
+    kept = 0
+    for segment in alive:
+        if root[segment] == segment:
+            alive[kept] = segment
+            kept += 1
+    return kept
