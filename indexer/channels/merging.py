@@ -13,7 +13,7 @@ _FAR = np.float32(np.inf)
 """How far segments are apart that do not touch."""
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def merge(
     inner: NDArray[np.float32],
     sizes: NDArray[np.float32],
@@ -81,17 +81,20 @@ def merge(
     return roots
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _distance(products: NDArray[np.float32], a: int, b: int, by_angle: bool) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _distance(products: NDArray[np.float32], a: int, b: int, by_angle: bool) -> np.float32:
     # Rounding may bring the distance of two equal means below zero.
     first, second, both = products[a, a], products[b, b], products[a, b]
+    distance: np.float32
     if by_angle:
         norms = np.sqrt(max(first, np.float32(0)) * max(second, np.float32(0)))
-        return max(np.float32(1) - both / norms, np.float32(0)) if norms > 0 else np.float32(0)
-    return np.sqrt(max(first + second - both - both, np.float32(0)))
+        distance = max(np.float32(1) - both / norms, np.float32(0)) if norms > 0 else np.float32(0)
+    else:
+        distance = np.sqrt(max(first + second - both - both, np.float32(0)))
+    return distance
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _lowest(row: NDArray[np.int32]) -> int:
     """Where the first of the lowest distances of a row is, in bits, which order as they do."""
     lowest = row[0]
@@ -103,7 +106,7 @@ def _lowest(row: NDArray[np.int32]) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _join(
     a: int,
     b: int,
@@ -132,7 +135,7 @@ def _join(
             stale[c] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, error_model="numpy")
 def _drop_gone(root: NDArray[np.int64], alive: NDArray[np.int64]) -> int:
     """Move segments that are their own root to the front of `alive`; how many they are."""
     kept = 0

@@ -255,8 +255,13 @@ class _PatchProduct(nn.Module):
 
 def _as_product(layer: nn.Module) -> nn.Module:
     """`layer` as a product, if it is a convolution of patches side by side."""
-    plain = type(layer) is nn.Conv2d and layer.kernel_size == layer.stride
-    if not plain or layer.groups != 1 or layer.padding != (0, 0) or layer.dilation != (1, 1):
+    if (
+        type(layer) is not nn.Conv2d
+        or layer.kernel_size != layer.stride
+        or layer.groups != 1
+        or layer.padding != (0, 0)
+        or layer.dilation != (1, 1)
+    ):
         return layer
     return _PatchProduct(layer)
 
