@@ -87,7 +87,8 @@ def _distance(products: NDArray[np.float32], a: int, b: int, by_angle: bool) -> 
     first, second, both = products[a, a], products[b, b], products[a, b]
     distance: np.float32
     if by_angle:
-        norms = np.sqrt(max(first, np.float32(0)) * max(second, np.float32(0)))
+        # Two roots: the product of the squares may be beyond float32.
+        norms = np.sqrt(max(first, np.float32(0))) * np.sqrt(max(second, np.float32(0)))
         distance = max(np.float32(1) - both / norms, np.float32(0)) if norms > 0 else np.float32(0)
     else:
         distance = np.sqrt(max(first + second - both - both, np.float32(0)))

@@ -448,6 +448,16 @@ def test_features_that_are_the_same_everywhere_make_one_object(value: float) -> 
     assert not planes_of(photo("coffee.png"), features)["object_id"].any()
 
 
+@pytest.mark.parametrize("scale", [1e-14, 1e14])
+def test_objects_do_not_hang_on_the_scale_of_features(scale: float) -> None:
+    features = np.random.default_rng(0).normal(size=(8, 32, 32)).astype(np.float32)
+    features[:, :, :16] += 3
+    made = planes_of(photo("coffee.png"), features)["object_id"]
+    scaled = planes_of(photo("coffee.png"), features * np.float32(scale))["object_id"]
+    assert made.any()
+    np.testing.assert_array_equal(scaled, made)
+
+
 def test_features_on_a_finer_grid_are_averaged() -> None:
     rgb = photo("coffee.png")
     features = np.random.default_rng(0).normal(size=(8, 64, 64)).astype(np.float32)
