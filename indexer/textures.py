@@ -219,6 +219,7 @@ class TextureMaker:
                 if size == 1:
                     raise
                 self._at_once[what] = size // 2
+                self._graph = None  # it keeps memory
                 torch.cuda.empty_cache()
             else:
                 start += size

@@ -236,7 +236,7 @@ def take_apart(spec: str, visual: nn.Module) -> Tower:
 
 
 class _PatchProduct(nn.Module):
-    """A convolution whose patches do not overlap, as one product: a GPU takes a tenth of the time for it."""
+    """A convolution whose patches do not overlap, as one product: a tenth off ViT-B/16 on a GPU."""
 
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
