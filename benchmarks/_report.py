@@ -23,7 +23,7 @@ def machine() -> dict[str, object]:
     return {
         "date": date.today().isoformat(),
         "processor": processor,
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),  # that this process may use
         "memory_gb": round(memory / 1e9),
         "python": platform.python_version(),
         **{name: found for name in packages if (found := _version(name))},

@@ -51,6 +51,10 @@ _ALL_BUT_SIGN = np.int32(2**31 - 1)
 _THIRD = np.float32(1 / 3)
 _255TH = np.float32(1 / 255)
 
+_IN_ORDER = {"nnan", "ninf", "nsz"}
+"""What arithmetic may assume, but not another order of sums or fewer roundings. Code from the disk was
+optimised once more than what the process compiles itself, and a texture must not tell which it was."""
+
 _CODED = 32
 assert _CODED == BLOCK
 _SIGNS, _LOW, _TOP, _EIGHT = (np.uint64(0x0101_0101_0101_0101 * byte) for byte in (0x88, 0x0F, 0x80, 0x08))
@@ -202,8 +206,8 @@ def _summing(terms: int, lines: int, add: bool) -> Any:
                     weight = load(0, plus(plus(at, line, across), term, one), ir.FloatType())
                     vector = builder.insert_element(nowhere, weight, ir.Constant(ir.IntType(32), 0))
                     vector = builder.shuffle_vector(vector, nowhere, same)
-                    product = builder.fmul(vector, row, flags=["fast"])
-                    sums[line] = builder.fadd(sums[line], product, flags=["fast"])
+                    product = builder.fmul(vector, row, flags=["contract"])
+                    sums[line] = builder.fadd(sums[line], product, flags=["contract"])
             for line in range(lines):
                 builder.store(sums[line], address(6, plus(place, line, width), _ROW)).align = 4
             return context.get_dummy_value()
@@ -422,8 +426,10 @@ class Assembler:
             extra: what is added to it, float32 [side, side], on the same scale.
         """
         planes, relevance, absent = self._room(len(matches))
+        # For an array that may be written numba would make code of its own, which may round otherwise.
+        content = np.frombuffer(memoryview(records).toreadonly(), np.uint8)
         lacking = _assemble(
-            np.frombuffer(records, np.uint8), len(matches.parts),
+            content, len(matches.parts),
             matches.places, matches.scales, matches.calibrated,
             keep, self._nothing if extra is None else extra, extra is None,
             self._rows, self._flags, self._constants, planes, relevance, absent,
@@ -562,7 +568,7 @@ def _look_up(
     return lacking, read
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _blend(
     records: Bytes,
     starts: Places,
@@ -624,7 +630,7 @@ def _length(records: Bytes, start: int) -> int:
     return HEADER_BYTES + _count(records, start) * (10 + cells)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _texture(
     records: Bytes,
     base: int,
@@ -764,7 +770,7 @@ def _padded(side: int) -> int:
     return -(-side // _BLOCK) * _BLOCK
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _pad(small: Floats, side: int, out: Floats) -> None:
     """Put a plane [side * side] into the corner of a larger one."""
     for r in range(side):
@@ -772,7 +778,7 @@ def _pad(small: Floats, side: int, out: Floats) -> None:
             out[r, c] = small[r * side + c]
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _product(a: Floats, b: Floats, out: Floats) -> None:
     """``a @ b`` of [n, m] and [m, 32], n even, m a multiple of 8. BLAS takes up to four times as long."""
     terms = a.shape[1]
@@ -782,7 +788,7 @@ def _product(a: Floats, b: Floats, out: Floats) -> None:
             _more_product(a, r * terms + k, terms, b, k * GRID, GRID, out, r * GRID)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _lowpass(plane: Floats, taps: Floats, work: Floats, out: Floats) -> None:
     """Sum of the cells around each, weighed with `taps` along both axes; zeros beyond the border."""
     tall, wide = work[: _WITH_MARGINS * GRID], work[_WITH_MARGINS * GRID : 2 * _WITH_MARGINS * GRID]
@@ -797,7 +803,7 @@ def _lowpass(plane: Floats, taps: Floats, work: Floats, out: Floats) -> None:
         _smooth(taps, 0, 0, wide, r * _WITH_MARGINS, 1, out, r * GRID)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _presence(similarity: Floats, calibrated: bool, half: np.float32, out: Floats) -> None:
     """See `derived.presence`; both [n]."""
     if not calibrated:
@@ -807,7 +813,7 @@ def _presence(similarity: Floats, calibrated: bool, half: np.float32, out: Float
         out[cell] = similarity[cell] / (similarity[cell] + half)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _to_unit(values: Floats, out: Floats) -> None:
     """``(values - min) / (max - min)`` of [n]; zeros where they are constant but for rounding."""
     # As whole numbers in the order of the floats: a reduction over floats is not vectorised.
@@ -833,7 +839,7 @@ def _to_unit(values: Floats, out: Floats) -> None:
 # ends is put right after: a loop of 32 cells is over before the checks that let it be vectorised have paid.
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath=_IN_ORDER)
 def _interest_edges(u: Floats, magnitude: Floats, work: Floats, out: Floats) -> None:
     """See `derived.interest_edges`; all [1024]."""
     down, across = out, work
