@@ -193,16 +193,22 @@ class _Fitter:
         low = torch.zeros_like(self._size, dtype=torch.int64)
         high = torch.full_like(low, _FINEST)
         tried = torch.full_like(low, _FINEST // 2)
+        found = torch.empty_like(low)
+        left, fitter = torch.arange(len(low), device=low.device), self
         while True:
-            size = self._foretell(tried)
+            size = fitter._foretell(tried)
             fits = size <= BUDGET
             low, high = torch.where(fits, tried, low), torch.where(fits, high, tried)
             aim = tried + (BUDGET / size).log().mul_(_EXPONENTS_AN_E).floor_().long()
             aim = torch.minimum(torch.maximum(aim, low), high - 1).clamp_(min=0)
-            if not ((aim - tried).abs() > 1).any():  # an exponent is as much as sizes are foretold to
-                found: list[int] = aim.tolist()
-                return found
-            tried = aim
+            found[left] = aim
+            # An exponent is as much as sizes are foretold to. An image is done whatever others still need.
+            going_on = ((aim - tried).abs() > 1).nonzero()[:, 0]
+            if not len(going_on):
+                exponents: list[int] = found.tolist()
+                return exponents
+            left, tried, low, high = left[going_on], aim[going_on], low[going_on], high[going_on]
+            fitter = self._only(left)
 
     def _foretell(self, exponent: Tensor) -> Tensor:
         """Bytes that codes with the steps of these exponents will have: float32 [B]."""

@@ -117,7 +117,8 @@ class Decoder:
             return []
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
+        # Copied, as torch wants to be able to write; by NumPy, which does it without Python's lock.
+        encoded = [torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for content in contents]
         try:
             return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
         except RuntimeError:  # it does not say of which image
@@ -163,20 +164,20 @@ class Decoder:
             return Decoded(
                 outcomes, working, working if same else maker.batch([each.square for each in squared])
             )
-        batches = {
-            size: torch.empty(len(rows), 3, size, size, dtype=torch.uint8, device=maker.device)
-            for size in {WORKING_SIZE, side}
-        }
+        parts: dict[int, list[Tensor]] = {size: [] for size in (WORKING_SIZE, side)}
+        order = [place for place in rows if place not in images]
         if squared:
-            where = torch.tensor([rows[place] for place in rows if place not in images], device=maker.device)
-            batches[side][where] = maker.batch([each.square for each in squared])
-            batches[WORKING_SIZE][where] = maker.batch([each.working for each in squared])
+            parts[side] = [maker.batch([each.square for each in squared])]
+            parts[WORKING_SIZE] = [maker.batch([each.working for each in squared])]
         for places in _alike(images):
-            where = torch.tensor([rows[place] for place in places], device=maker.device)
+            order += places
             stacked = reduced(torch.stack([images[place][0] for place in places]))
             plain = images[places[0]][1]
-            for size, batch in batches.items():
-                batch[where] = self._converted(plain.turn(squeezed(stacked, size)), plain.profile).byte()
+            for size, made in parts.items():
+                made.append(self._converted(plain.turn(squeezed(stacked, size)), plain.profile).byte())
+        # Put in order at the end, by one index: each that goes to the GPU waits for all that was begun.
+        index = torch.from_numpy(np.argsort(order)).to(maker.device)
+        batches = {size: torch.cat(made)[index] for size, made in parts.items()}
         return Decoded(outcomes, batches[WORKING_SIZE], batches[side])
 
 

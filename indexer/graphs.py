@@ -7,11 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .channels.control import Control, Step
-from .matrices import fetch
+from .channels.control import Control, HostFunction, Step, computed
 
 Function = Callable[..., tuple[Tensor, ...]]
 """Of a `Control` and tensors."""
@@ -78,10 +76,11 @@ class _Recorder(Control):
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
 
-    def end(self) -> None:
+    def end(self, again: Tensor | None = None) -> None:
+        """End a graph, which is played once, or then as long as it leaves `again` true."""
         graph = self._graph
         graph.capture_end()
-        self.parts.append(lambda: _played(graph))
+        self.parts.append(lambda: _played(graph, again))
 
     def abandon(self) -> None:
         """End recording after an error."""
@@ -96,9 +95,7 @@ class _Recorder(Control):
         for _ in range(usual):
             after, changed = step(after)
         held.copy_(after)
-        loop = self._graph
-        loop.capture_end()
-        self.parts.append(lambda: _played_until_done(loop, changed))
+        self.end(changed)
         self.begin()
         return held
 
@@ -109,25 +106,20 @@ class _Recorder(Control):
         self.begin()
         return usual
 
-    def on_host(self, function: Callable[..., NDArray[Any]], out: Tensor, *inputs: Tensor) -> Tensor:
+    def on_host(self, function: HostFunction, out: Tensor, *inputs: Tensor) -> Tensor:
         self.end()
         self.parts.append(lambda: _computed(function, out, inputs))
         self.begin()
         return out
 
 
-def _played(graph: torch.cuda.CUDAGraph) -> bool:
+def _played(graph: torch.cuda.CUDAGraph, again: Tensor | None) -> bool:
     graph.replay()
-    return True
-
-
-def _played_until_done(graph: torch.cuda.CUDAGraph, changed: Tensor) -> bool:
-    graph.replay()
-    while changed:
+    while again is not None and again:
         graph.replay()
     return True
 
 
-def _computed(function: Callable[..., NDArray[Any]], out: Tensor, inputs: tuple[Tensor, ...]) -> bool:
-    out.copy_(torch.from_numpy(function(*fetch(*inputs))))
+def _computed(function: HostFunction, out: Tensor, inputs: tuple[Tensor, ...]) -> bool:
+    computed(function, out, inputs)
     return True

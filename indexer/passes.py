@@ -9,6 +9,7 @@ store holds, so no finished image is made twice.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -16,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -158,7 +158,7 @@ class Pass:
         self._prepare(encoder, vectors, batch_size)
         self._report()
         try:
-            self._make(_chunks(self.files, self._size))
+            self._make(_chunks(self.files, self._size, ends_small=self._maker.device.type == "cuda"))
         except KeyboardInterrupt:
             self._commit()
             raise
@@ -218,7 +218,7 @@ class Pass:
             Stages() as stages,
             Decoder(maker) as self._decoder,
             threadpool_limits(1, user_api="blas"),
-            _switching_often(maker.device.type == "cuda"),
+            _little_waiting(maker.device.type == "cuda"),
         ):
             batches = stages.run("read", READERS, self._read, chunks)
             batches = map(self._claim, batches)
@@ -393,18 +393,22 @@ def lacks(catalogue: Catalogue, key: ImageKey, wanted: frozenset[int], codes: bo
 
 
 @contextmanager
-def _switching_often(often: bool) -> Iterator[None]:
-    """Have Python hand its lock on every 50 us instead of 5 ms, if that is asked for.
+def _little_waiting(wanted: bool) -> Iterator[None]:
+    """Have threads wait for each other as little as Python allows, if that is wanted.
 
-    A thread that begins kernels lets go of the lock for each of them, and would wait for 5 ms to get it back
-    from one that computes.
+    Its lock is handed on every 50 us instead of 5 ms: a thread that begins kernels lets go of the lock for
+    each of them, and would wait for 5 ms to get it back from one that computes. And what is in memory already
+    is not searched for garbage again and again, which stops all threads.
     """
     before = sys.getswitchinterval()
-    if often:
+    if wanted:
         sys.setswitchinterval(SWITCH_SECONDS)
+        gc.freeze()
     try:
         yield
     finally:
+        if wanted:
+            gc.unfreeze()
         sys.setswitchinterval(before)
 
 
@@ -420,7 +424,14 @@ def _read(file: FoundFile) -> _Job:
     return _Job(file, content, ImageKey.of(content))
 
 
-def _chunks(files: Sequence[FoundFile], size: int) -> Iterator[list[FoundFile]]:
-    each = iter(files)
-    while chunk := list(islice(each, size)):
+def _chunks(files: Sequence[FoundFile], size: int, ends_small: bool) -> Iterator[Sequence[FoundFile]]:
+    """`files`, so many at a time; fewer at both ends, if these shall be small.
+
+    A pipeline fills and drains in the time that a batch takes: the sooner, the fewer images that has.
+    """
+    least = max(1, size // 8) if ends_small else size
+    start, most = 0, least
+    while start < len(files):
+        chunk = files[start : start + min(most, max(least, (len(files) - start) // 2))]
         yield chunk
+        start, most = start + len(chunk), min(size, 2 * most)

@@ -29,10 +29,9 @@ from .matrices import fetch, resize
 
 _Out = TypeVar("_Out")
 
-AT_ONCE = {"cpu": 4, "cuda": 128}
-"""Images whose channels are made together: more gain nothing, and take memory, or leave a processor's
-cache."""
-
+AT_ONCE = {"cpu": 4, "cuda": 512}
+"""Images whose channels are made together: more take memory, or leave a processor's cache. On a GPU each
+kernel waits for the encoder to make room, however few images it is for."""
 
 MOST_AT_ONCE = 512
 """Images of a batch on a GPU, at most: the steps behind the encoder are many and small, and what each of
@@ -85,6 +84,7 @@ class TextureMaker:
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
         self._graph: Graph | None = None
+        self._graphed = self._last = 0
         self._at_once = {
             "encode": ENCODED_AT_ONCE,
             "base": AT_ONCE[self.device.type],
@@ -195,10 +195,15 @@ class TextureMaker:
         return _fetched(*map(torch.cat, zip(*parts, strict=True)))
 
     def _levels(self, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
-        """Base textures of some images, as `levels` of them; of a full part on a GPU by a graph."""
-        if self.device.type == "cuda" and len(working) == AT_ONCE["cuda"]:
-            if self._graph is None:
-                self._graph = Graph(self._base_levels, working, features)
+        """Base textures of some images, as `levels` of them.
+
+        On a GPU by a graph, which is recorded for as many images as come twice in succession.
+        """
+        count, before, self._last = len(working), self._last, len(working)
+        if self.device.type == "cuda" and count == before:
+            if self._graph is None or self._graphed != count:
+                self._graph = None  # its memory is needed
+                self._graph, self._graphed = Graph(self._base_levels, working, features), count
             made = self._graph(working, features)
             if made is not None:
                 return made

@@ -175,7 +175,7 @@ def superpixels(images: Tensor) -> Tensor:
     centres = torch.cat((start, images.new_zeros(count, 3, SIDE, SIDE)), dim=1)
     for _ in range(ITERATIONS - 1):
         apart = _distances(pixels, centres)
-        chosen = (apart == apart.amin(1, keepdim=True)).to(pixels.dtype)
+        chosen = torch.eq(apart, apart.amin(1, keepdim=True), out=torch.empty_like(apart))
         # Sums over the pixels of each cell, by which of the centres around took them; then, by centre.
         sums = (pixels @ chosen.mT).reshape(count, SIDE**2, -1).mT
         total = F.fold(sums, SIDE + 2 * REACH, reach)[:, :, REACH:-REACH, REACH:-REACH]
