@@ -285,12 +285,12 @@ def table(result: dict[str, Any]) -> str:
     alone = result["encoder_only"]["images_a_second"]
     lines = [f"{result['card']}; {result['encoder']}; {INTERESTS} interests, default channels, codes", ""]
 
-    lines += [
-        "| what | images | images/s | of encoder only | in the middle half | of encoder only | GPU, MB | host, MB "
-        "| decoded by CPU |"
-    ]
+    heads = "what, images, images/s, of encoder only, in the middle half, of encoder only"
+    lines += [f"| {heads}, GPU MB, host MB, decoded by CPU |".replace(", ", " | ")]
     lines += ["|---|---|---|---|---|---|---|---|---|"]
-    lines += [f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | | | |"]
+    lines += [
+        f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | | | |"
+    ]
     for run in result["runs"]:
         rate, middle = run["images_a_second"], run["steady_images_a_second"]
         lines.append(

@@ -225,7 +225,7 @@ class _Part(Pass):
 
     def _chunks(self) -> Iterable[list[FoundFile]]:
         while True:
-            self._asked.send(self._size)
+            self._asked.send(self._most())
             chunk: list[FoundFile] = self._asked.recv()
             if not chunk:
                 return

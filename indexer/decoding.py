@@ -90,6 +90,17 @@ class Decoder:
         """Decode `files`, in order."""
         if self._pool is None:
             return self._put_together([self._by_processor(file) for file in files], {})
+        parts = self._maker.in_parts("decode", len(files), lambda part: self._decode(files[part]))
+        outcomes = [outcome for part in parts for outcome in part.outcomes]
+        working = [part.working for part in parts if part.working is not None]
+        squares = [part.squares for part in parts if part.squares is not None]
+        if not working:
+            return Decoded(outcomes)
+        return Decoded(outcomes, self._maker.joined(working), self._maker.joined(squares))
+
+    def _decode(self, files: Sequence[Content]) -> Decoded:
+        """The same on a GPU."""
+        assert self._pool is not None
         plain = [plain_jpeg(content) for content, _ in files]
         chosen = [place for place, found in enumerate(plain) if found is not None]
         decoded = dict(zip(chosen, self._by_gpu([files[place][0] for place in chosen]), strict=True))
@@ -99,10 +110,11 @@ class Decoder:
             if image is not None and (found := plain[place]) is not None
         }
         others = [file for place, file in enumerate(files) if place not in images]
-        self.on_cpu += len(others)
         by_processor = iter(list(self._pool.map(self._by_processor, others)))
         rest = [None if place in images else next(by_processor) for place in range(len(files))]
-        return self._put_together(rest, images)
+        made = self._put_together(rest, images)
+        self.on_cpu += len(others)  # once it is sure that they are not decoded again
+        return made
 
     def _by_processor(self, file: Content) -> _Squares | ImageReadError:
         try:
@@ -121,6 +133,8 @@ class Decoder:
         encoded = [torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for content in contents]
         try:
             return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # it does not say of which image
             if len(contents) == 1:
                 return [None]

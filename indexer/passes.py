@@ -29,6 +29,7 @@ from ..catalogue.types import ImageKey, InterestVectors, Skipped, StageTime, Tex
 from .encoders import DenseEncoder
 from .images import decode_image
 from .lacking import Lacking
+from .memory import keep_blocks
 from .reading import read_content
 from .scan import FoundFile
 from .threads import Stages
@@ -158,7 +159,7 @@ class Pass:
         self._prepare(encoder, vectors, batch_size)
         self._report()
         try:
-            self._make(_chunks(self.files, self._size, ends_small=self._maker.device.type == "cuda"))
+            self._make(_chunks(self.files, self._most, ends_small=self._maker.device.type == "cuda"))
         except KeyboardInterrupt:
             self._commit()
             raise
@@ -198,6 +199,10 @@ class Pass:
         self._commit_images = COMMIT_IMAGES[maker.device.type]
         self._last_commit = time.monotonic()
 
+    def _most(self) -> int:
+        """Images of the next batch, at most."""
+        return min(self._size, self._maker.most)
+
     def _make(self, chunks: Iterable[Sequence[FoundFile]]) -> None:
         """Take files through all stages."""
         from .decoding import Decoder
@@ -214,6 +219,8 @@ class Pass:
             prepare_beside = partial(own_stream, maker.device, priority=-1)
             # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
             encoders, beside = 2, 1
+        else:
+            keep_blocks()
         with (
             Stages() as stages,
             Decoder(maker) as self._decoder,
@@ -424,14 +431,19 @@ def _read(file: FoundFile) -> _Job:
     return _Job(file, content, ImageKey.of(content))
 
 
-def _chunks(files: Sequence[FoundFile], size: int, ends_small: bool) -> Iterator[Sequence[FoundFile]]:
-    """`files`, so many at a time; fewer at both ends, if these shall be small.
+def _chunks(
+    files: Sequence[FoundFile], most: Callable[[], int], ends_small: bool
+) -> Iterator[Sequence[FoundFile]]:
+    """`files`, at most so many at a time; fewer at both ends, if these shall be small.
 
     A pipeline fills and drains in the time that a batch takes: the sooner, the fewer images that has.
     """
-    least = max(1, size // 8) if ends_small else size
-    start, most = 0, least
+    start, grown = 0, 1
     while start < len(files):
-        chunk = files[start : start + min(most, max(least, (len(files) - start) // 2))]
+        size = most()
+        if ends_small:
+            least = max(1, size // 8)
+            size = min(size, least * grown, max(least, (len(files) - start) // 2))
+        chunk = files[start : start + size]
         yield chunk
-        start, most = start + len(chunk), min(size, 2 * most)
+        start, grown = start + len(chunk), 2 * grown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -42,6 +44,11 @@ ENCODED_AT_ONCE = 128
 
 PROBE_IMAGES = 8
 
+FEWEST_AT_ONCE = 8
+"""Where there is no memory for so few images, it is waited for: batches ahead give theirs back."""
+
+_WAIT_SECONDS, _MOST_WAITS = 0.5, 60
+
 _BATCHES_AT_ONCE = 6
 """Batches that are on a GPU at once: two that are encoded, the others before or behind."""
 
@@ -53,14 +60,17 @@ _BYTES_BESIDE = 16 << 20
 class Drafts:
     """What a batch of images is to get, quantised, by the place of an image in the batch."""
 
-    bases: Mapping[int, Planes]
-    maps: Mapping[int, InterestMaps]
+    bases: dict[int, Planes]
+    maps: dict[int, InterestMaps]
 
 
 class TextureMaker:
     """Makes texture records of the channels in `schema` with one encoder.
 
     A batch that does not fit the memory of a GPU is made in halves, and so are those that follow.
+
+    Attributes:
+        most: images that fit it together, as far as is known.
 
     Args:
         encoder: gives the patch features.
@@ -85,9 +95,11 @@ class TextureMaker:
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
         self._graph: Graph | None = None
         self._graphed = self._last = 0
+        self.most = sys.maxsize
         self._at_once = {
+            "decode": MOST_AT_ONCE,
             "encode": ENCODED_AT_ONCE,
-            "base": AT_ONCE[self.device.type],
+            "draft": AT_ONCE[self.device.type],
             "code": MOST_AT_ONCE,
         }
 
@@ -112,10 +124,10 @@ class TextureMaker:
     @torch.inference_mode()
     def encode(self, squares: Tensor) -> Tensor:
         """Patch features float32 [B, dim, rows, columns] of images uint8 [B, 3, input_size, input_size]."""
-        parts = self._in_parts(
+        parts = self.in_parts(
             "encode", len(squares), lambda part: self.encoder.patches(squares[part]).float()
         )
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self.joined(parts)
 
     @torch.inference_mode()
     def draft(self, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]) -> Drafts:
@@ -126,23 +138,40 @@ class TextureMaker:
             features: of the same images.
             lacking: what each of them is to get.
         """
+        drafts = Drafts({}, {})
+        parts = self.in_parts(
+            "draft",
+            len(features),
+            lambda part: self._draft(
+                part.start, None if working is None else working[part], features[part], lacking[part]
+            ),
+        )
+        for bases, maps in parts:
+            drafts.bases.update(bases)
+            drafts.maps.update(maps)
+        return drafts
+
+    def _draft(
+        self, start: int, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]
+    ) -> tuple[dict[int, Planes], dict[int, InterestMaps]]:
+        """Base textures and maps of a part of a batch that begins at `start`, by places in the batch."""
+        if not features.isfinite().all():
+            raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
         interests = sorted(frozenset().union(*(each.interests for each in lacking)))
-        maps = self._maps(interests, features) if interests else None
+        maps: dict[int, InterestMaps] = {}
+        if interests:
+            for place, (planes, each) in enumerate(
+                zip(self._maps(interests, features), lacking, strict=True)
+            ):
+                if each.interests:
+                    maps[start + place] = InterestMaps(tuple(interests), planes).only(each.interests)
         based = [place for place, each in enumerate(lacking) if each.base]
         bases: dict[int, Planes] = {}
         if based and working is not None:
             chosen = slice(None) if len(based) == len(lacking) else torch.tensor(based, device=self.device)
-            bases = dict(zip(based, self._bases(working[chosen], features[chosen]), strict=True))
-        held = (
-            {}
-            if maps is None
-            else {
-                place: InterestMaps(tuple(interests), planes).only(each.interests)
-                for place, (planes, each) in enumerate(zip(maps, lacking, strict=True))
-                if each.interests
-            }
-        )
-        return Drafts(bases, held)
+            made = _fetched(*self._levels(working[chosen], features[chosen]))
+            bases = {start + place: planes for place, planes in zip(based, made, strict=True)}
+        return bases, maps
 
     def codes(
         self, features: Tensor, lacking: Sequence[Lacking], compress: Compress = map
@@ -155,7 +184,7 @@ class TextureMaker:
         chosen = (
             features if len(places) == len(features) else features[torch.tensor(places, device=self.device)]
         )
-        parts = self._in_parts("code", len(chosen), lambda part: coder.codes(chosen[part], compress))
+        parts = self.in_parts("code", len(chosen), lambda part: coder.codes(chosen[part], compress))
         return dict(zip(places, (code for part in parts for code in part), strict=True))
 
     def map(self, direction: NDArray[np.float32], features: Tensor) -> NDArray[np.float32]:
@@ -187,13 +216,6 @@ class TextureMaker:
         planes = products.reshape(len(features), -1, *features.shape[2:])
         return resize(planes, self.encoder.map_size)
 
-    def _bases(self, working: Tensor, features: Tensor) -> list[Planes]:
-        """Base textures: all stored channels, quantised."""
-        if not features.isfinite().all():
-            raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
-        parts = self._in_parts("base", len(working), lambda part: self._levels(working[part], features[part]))
-        return _fetched(*map(torch.cat, zip(*parts, strict=True)))
-
     def _levels(self, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         """Base textures of some images, as `levels` of them.
 
@@ -201,10 +223,12 @@ class TextureMaker:
         """
         count, before, self._last = len(working), self._last, len(working)
         if self.device.type == "cuda" and count == before:
-            if self._graph is None or self._graphed != count:
-                self._graph = None  # its memory is needed
-                self._graph, self._graphed = Graph(self._base_levels, working, features), count
-            made = self._graph(working, features)
+            graph = self._graph  # another thread may drop it
+            if graph is None or self._graphed != count:
+                graph = self._graph = None  # its memory is needed
+                graph = self._graph = Graph(self._base_levels, working, features)
+                self._graphed = count
+            made = graph(working, features)
             if made is not None:
                 return made
         return self._base_levels(Control(), working, features)
@@ -212,20 +236,35 @@ class TextureMaker:
     def _base_levels(self, control: Control, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         return levels(base_channels(working, features, self._stored, control), self._labels)
 
-    def _in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
-        """`make` of each part of `count` images; a part that memory is too small for is halved."""
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Parts of a batch as one tensor."""
+        if len(parts) == 1:
+            return parts[0]
+        return self.in_parts("join", 1, lambda part: torch.cat(list(parts)))[0]
+
+    def in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
+        """`make` of each part of `count` images; a part that memory is too small for is halved.
+
+        Raises:
+            torch.OutOfMemoryError: it is too small for one image, even when it was waited for.
+        """
         made: list[_Out] = []
-        start = 0
+        start = waits = 0
         while start < count:
-            size = min(self._at_once[what], count - start)
+            size = min(self._at_once.get(what, count), count - start)
             try:
                 made.append(make(slice(start, start + size)))
             except torch.OutOfMemoryError:
+                self._graph = None  # it keeps memory
+                torch.cuda.empty_cache()
+                if size <= FEWEST_AT_ONCE and waits < _MOST_WAITS and self.device.type == "cuda":
+                    waits += 1
+                    time.sleep(_WAIT_SECONDS)
+                    continue
                 if size == 1:
                     raise
                 self._at_once[what] = size // 2
-                self._graph = None  # it keeps memory
-                torch.cuda.empty_cache()
+                self.most = min(self.most, max(FEWEST_AT_ONCE, size // 2))
             else:
                 start += size
         return made
