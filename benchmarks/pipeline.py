@@ -160,10 +160,17 @@ def end_to_end(
     """One pass over `photos` into a new catalogue."""
     shutil.rmtree(path, ignore_errors=True)
     marks: list[tuple[float, Progress]] = []
+    early: list[float] = []
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     with Catalogue.create(path, encoder=spec) as catalogue, host_memory() as host:
+
+        def mark(progress: Progress) -> None:
+            marks.append((time.perf_counter(), progress))
+            if not early and progress.done >= progress.total / 4:
+                early.extend((gpu_peak(), max(host)))
+
         for thing in THINGS.split()[:INTERESTS]:
             catalogue.add_interest(thing)
         report = index_corpus(
@@ -171,7 +178,7 @@ def end_to_end(
             photos,
             device=devices,
             batch_size=batch_size,
-            on_progress=lambda progress: marks.append((time.perf_counter(), progress)),
+            on_progress=mark,
         )
         stats = catalogue.store.stats()
     (begun, _), *_, (ended, last) = marks
@@ -183,12 +190,19 @@ def end_to_end(
         "seconds": ended - begun,
         "steady_images_a_second": steady(marks),
         "bytes_an_image": stats.file_bytes / stats.images,
-        "host_peak_mb": max(host) / 2**20,
-        "gpu_peak_mb": torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0,
+        "host_peak_mb": max(host),
+        "gpu_peak_mb": gpu_peak(),
+        "early_gpu_peak_mb": early[0],
+        "early_host_peak_mb": early[1],
         "stages": [asdict(stage) for stage in report.stages],
         "skipped": len(report.skipped),
         "on_cpu": report.on_cpu,
     }
+
+
+def gpu_peak() -> float:
+    """MB of tensors on this process's GPU, at most."""
+    return torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
 
 
 def steady(marks: list[tuple[float, Progress]]) -> float:
@@ -201,14 +215,14 @@ def steady(marks: list[tuple[float, Progress]]) -> float:
 
 @contextmanager
 def host_memory() -> Iterator[list[float]]:
-    """Bytes of this process that are in memory, ten times a second."""
+    """MB of this process's own that are in memory, ten times a second; of files' pages that it maps, none."""
     seen = [0.0]
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.1):
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            seen.append(pages * resource.getpagesize())
+            resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+            seen.append((resident - shared) * resource.getpagesize() / 2**20)
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -286,7 +300,8 @@ def table(result: dict[str, Any]) -> str:
     lines = [f"{result['card']}; {result['encoder']}; {INTERESTS} interests, default channels, codes", ""]
 
     heads = "what, images, images/s, of encoder only, in the middle half, of encoder only"
-    lines += [f"| {heads}, GPU MB, host MB, decoded by CPU |".replace(", ", " | ")]
+    heads += ", GPU MB until a quarter; in all, host MB, decoded by CPU"
+    lines += [f"| {heads} |".replace(", ", " | ").replace(";", ",")]
     lines += ["|---|---|---|---|---|---|---|---|---|"]
     lines += [
         f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | | | |"
@@ -296,7 +311,8 @@ def table(result: dict[str, Any]) -> str:
         lines.append(
             f"| end to end, {run['devices']} | {run['images']:,} | {rate:,.0f} | {rate / alone:.2f} | "
             f"{middle:,.0f} | {middle / alone:.2f} | "
-            f"{run['gpu_peak_mb']:,.0f} | {run['host_peak_mb']:,.0f} | {run['on_cpu']} |"
+            f"{run['early_gpu_peak_mb']:,.0f}, {run['gpu_peak_mb']:,.0f} | "
+            f"{run['early_host_peak_mb']:,.0f}, {run['host_peak_mb']:,.0f} | {run['on_cpu']} |"
         )
     for name in ("plain", "clip_retrieval"):
         if result.get(name):
