@@ -277,11 +277,13 @@ def _unpack(code: bytes) -> _Unpacked:
     """The table that was packed."""
     found = open_code(code)
     wide, held, area = len(found.wide), len(found.wide) + 2 * len(found.pairs), found.frequencies**2
-    blocks = np.empty((held, BLOCK), np.int8)
-    blocks[:wide] = found.wide
-    _put_halves(found.pairs, blocks[wide:])
-    table = np.zeros((len(found.scales), padded(area) + padded(found.width)), np.int8)
-    table.reshape(-1, BLOCK)[found.order[:held]] = blocks
+    blocks = np.empty((held + 1, BLOCK), np.int8)
+    blocks[:wide], blocks[held] = found.wide, 0
+    _put_halves(found.pairs, blocks[wide:held])
+    # Each is taken from where it lies, or is the last, all zeros: a tenth of the time of putting them there.
+    width = padded(area) + padded(found.width)
+    places = _block_places(len(found.scales), padded(area), padded(found.width))
+    table = blocks.take(places, axis=0, mode="clip").reshape(len(found.scales), width)
     u, b = table[1:, :area], table[:, padded(area) : padded(area) + found.width]
     return _Unpacked(found.side, found.frequencies, found.scales, u, b)
 
@@ -293,9 +295,10 @@ def _put_halves(pairs: NDArray[np.int8], blocks: NDArray[np.int8]) -> None:
     """
     raised = pairs.view(np.uint64) ^ _SIGNS
     both = blocks.reshape(len(pairs), 2, BLOCK).view(np.uint64)
-    both[:, 0] = raised & _LOW
-    both[:, 1] = raised >> _FOUR & _LOW
-    blocks -= 8
+    np.bitwise_and(raised, _LOW, out=both[:, 0])
+    np.right_shift(raised, _FOUR, out=raised)
+    np.bitwise_and(raised, _LOW, out=both[:, 1])
+    np.subtract(blocks, np.int8(8), out=blocks)
 
 
 _local = threading.local()
@@ -346,6 +349,14 @@ def block_order(rows: int, left: int, right: int) -> NDArray[np.intp]:
     order: NDArray[np.intp] = np.argsort(squared, axis=None, kind="stable")
     order.setflags(write=False)
     return order
+
+
+@lru_cache(maxsize=1024)
+def _block_places(rows: int, left: int, right: int) -> NDArray[np.intp]:
+    """Where each block of a table comes in `block_order`."""
+    places: NDArray[np.intp] = np.argsort(block_order(rows, left, right))
+    places.setflags(write=False)
+    return places
 
 
 def padded(length: int) -> int:

@@ -150,7 +150,7 @@ class InterestMaps(Mapping[int, Planes]):
         place = bisect_left(self.ids, interest)
         if place == len(self.ids) or self.ids[place] != interest:
             raise KeyError(interest)
-        return self._at(slice(place, place + 1))
+        return self.planes if len(self.ids) == 1 else self._at(slice(place, place + 1))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.ids)
@@ -168,6 +168,8 @@ class InterestMaps(Mapping[int, Planes]):
     def between(self, first: int, last: int) -> InterestMaps:
         """Those of the interests from `first` to `last`."""
         chosen = slice(bisect_left(self.ids, first), bisect_right(self.ids, last))
+        if chosen == slice(0, len(self.ids)):
+            return self
         return InterestMaps(self.ids[chosen], self._at(chosen))
 
     def _at(self, chosen: slice | list[int]) -> Planes:

@@ -20,8 +20,8 @@ from ..catalogue.codes import code_maps
 from ..catalogue.errors import CatalogueError
 from ..catalogue.phrases import normalise_phrase
 from ..catalogue.quantise import LEVELS, dequantise, quantise
-from ..catalogue.store import TextureStore, single
-from ..catalogue.types import ImageKey, Interest, Planes, Skipped, TextureRecord
+from ..catalogue.store import TextureStore
+from ..catalogue.types import ImageKey, Interest, InterestMaps, Planes, Skipped, TextureRecord
 from .encoders import DenseEncoder, load_encoder
 from .indexing import adopt_encoder, encode_again, ensure_vectors
 from .passes import Progress
@@ -233,7 +233,7 @@ def _decoded(store: TextureStore, coordinates: Coordinates, keys: Sequence[Image
     absent = dict(store.lacking(keys, coordinates))
     lacking = {key: ids for key, ids in absent.items() if ids}
     # Most images lack the same maps.
-    wanted = {ids: [i for i in coordinates if i in ids] for ids in set(lacking.values())}
+    wanted = {ids: tuple(sorted(ids)) for ids in set(lacking.values())}
     rows = {ids: np.stack([coordinates[i] for i in chosen]) for ids, chosen in wanted.items()}
     maps = {key: code_maps(code, rows[lacking[key]]) for key, code in store.codes(lacking)}
     if maps:
@@ -241,8 +241,9 @@ def _decoded(store: TextureStore, coordinates: Coordinates, keys: Sequence[Image
     records = []
     start = 0
     for key, made in maps.items():
-        places = zip(wanted[lacking[key]], range(start, start + len(made)), strict=True)
-        records.append(TextureRecord(key, maps={i: single(planes, place) for i, place in places}))
+        own = slice(start, start + len(made))
+        held = Planes(planes.values[own], planes.low[own], planes.high[own])
+        records.append(TextureRecord(key, maps=InterestMaps(wanted[lacking[key]], held)))
         start += len(made)
     # To an image that has lost its base nothing can be added: the next indexing pass makes all of it.
     uncoded = len(keys) - len(absent) + len(lacking) - len(maps)
