@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.codes import code_maps
+from ..catalogue.coded import coded_maps
 from ..catalogue.errors import CatalogueError
 from ..catalogue.phrases import normalise_phrase
 from ..catalogue.quantise import LEVELS, dequantise, quantise
@@ -235,7 +235,7 @@ def _decoded(store: TextureStore, coordinates: Coordinates, keys: Sequence[Image
     # Most images lack the same maps.
     wanted = {ids: tuple(sorted(ids)) for ids in set(lacking.values())}
     rows = {ids: np.stack([coordinates[i] for i in chosen]) for ids, chosen in wanted.items()}
-    maps = {key: code_maps(code, rows[lacking[key]]) for key, code in store.codes(lacking)}
+    maps = {key: coded_maps(code, rows[lacking[key]]) for key, code in store.codes(lacking)}
     if maps:
         planes = quantise(np.concatenate(list(maps.values())))
     records = []
@@ -268,7 +268,7 @@ def _exact(
     if not held or not coordinates or code is None:
         return held
     stored = store.read(key, held).maps
-    made = code_maps(code, np.stack([coordinates[i] for i in stored]))
+    made = coded_maps(code, np.stack([coordinates[i] for i in stored]))
     return frozenset(i for i, plane in zip(stored, made, strict=True) if not _stands_for(stored[i], plane))
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.catalogue import Catalogue
+from ..catalogue.coded import coded_blend, coded_map
 from ..catalogue.codes import code_maps
 from ..catalogue.distribution import Distribution
 from ..catalogue.types import ImageKey, InterestVectors
 from .caching import keep
 from .computing import Computer
-from .kernels import Places, coded_blend, coded_map
+from .kernels import Places
 from .types import Matches
 
 CACHED_PHRASES = 1024

@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from ..catalogue import codec
 from ..catalogue.channels import CHANNELS, ChannelSchema
 from ..catalogue.codec import HEADER_BYTES
-from ..catalogue.codes import BLOCK, cosines, open_code
 from ..catalogue.derived import HALF_PRESENT, LOWPASS_REACH, LOWPASS_SIGMA, LUMA, centre_surround
-from ..catalogue.errors import UsageError
 from ..catalogue.grid import gaussian_matrix, grid_channels, map_matrix, resize_matrix
 from ..catalogue.store import Buffer
 from ..catalogue.types import GRID
@@ -54,10 +52,6 @@ _255TH = np.float32(1 / 255)
 _IN_ORDER = {"nnan", "ninf", "nsz"}
 """What arithmetic may assume, but not another order of sums or fewer roundings. Code from the disk was
 optimised once more than what the process compiles itself, and a texture must not tell which it was."""
-
-_CODED = 32
-assert _CODED == BLOCK
-_SIGNS, _LOW, _TOP, _EIGHT = (np.uint64(0x0101_0101_0101_0101 * byte) for byte in (0x88, 0x0F, 0x80, 0x08))
 
 
 # The terms of a product that are summed at once, and the cells that a lowpass sums, which is said again here,
@@ -879,129 +873,7 @@ def _boundaries(labels: Bytes, work: Bytes, out: Floats) -> None:
         out[cell] = np.float32(1) if differs else np.float32(0)
 
 
-# Two more, in this file since all of numba's code is. The first is `codes.code_maps` and `blending.blend`.
-
-
-def coded_map(code: bytes, coordinates: Floats) -> Floats:
-    """Map of one direction: float32 [side, side], as `codes.code_maps` gives it for `coordinates` [K].
-
-    Raises:
-        RecordCorruptError, FormatVersionError, UsageError: as `codes.code_maps`.
-    """
-    return coded_blend(code, coordinates[None], _ONE, _ZERO, calibrated=False)
-
-
-def coded_blend(code: bytes, coordinates: Floats, gains: Floats, medians: Floats, calibrated: bool) -> Floats:
-    """Sum of the maps of directions with `coordinates` [N, K], or of their strengths: float32 [side, side].
-
-    Args:
-        code: of an image.
-        coordinates: float32 [N, K], of the directions.
-        gains, medians, calibrated: of each, float32 [N] (see `Matches`).
-
-    Raises:
-        RecordCorruptError, FormatVersionError, UsageError: as `codes.code_maps`.
-    """
-    found = open_code(code)
-    count, width = coordinates.shape
-    if width != found.width:
-        raise UsageError(
-            f"coordinates must be [N, {found.width}], got {[count, width]}; use the catalogue's codebook"
-        )
-    padded = np.zeros((count, -(-width // _CODED) * _CODED), np.float32)
-    padded[:, :width] = coordinates
-    basis = cosines(found.side, found.frequencies)
-    total = np.zeros((found.side, found.side), np.float32)
-    _coded_blend(
-        found.wide, found.pairs, found.order, found.scales, padded, basis, gains, medians, calibrated, total
-    )
-    return total
-
-
-_ONE, _ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
-
-
-@njit(nogil=True, cache=True, fastmath=True)
-def _coded_blend(
-    wide: NDArray[np.int8],
-    pairs: NDArray[np.int8],
-    order: Places,
-    scales: Floats,
-    coordinates: Floats,
-    basis: Floats,
-    gains: Floats,
-    medians: Floats,
-    calibrated: bool,
-    total: Floats,
-) -> None:
-    """Add to `total` [side, side]."""
-    frequencies, side = basis.shape
-    ranks, own = len(scales), coordinates.shape[1]
-    table = _table(wide, pairs, order).reshape(ranks, -1)
-    left = table.shape[1] - own  # columns of U; those of B follow
-    spectrum = np.empty(left, np.float32)
-    rows, plane = np.empty((frequencies, side), np.float32), np.empty((side, side), np.float32)
-    for each in range(len(coordinates)):
-        direction = coordinates[each]
-        spectrum[:] = 0
-        for rank in range(ranks):
-            numbers, weight = table[rank, left:], np.float32(0)
-            for k in range(own):
-                weight += numbers[k] * direction[k]
-            weight *= scales[rank]
-            if rank == 0:  # the mean, which is in every cell
-                spectrum[0] = weight
-                continue
-            numbers = table[rank, :left]
-            for k in range(left):
-                spectrum[k] += weight * numbers[k]
-        rows[:] = 0
-        for r in range(frequencies):
-            for f in range(frequencies):
-                for c in range(side):
-                    rows[r, c] += spectrum[r * frequencies + f] * basis[f, c]
-        plane[:] = 0
-        for f in range(frequencies):
-            for r in range(side):
-                for c in range(side):
-                    plane[r, c] += basis[f, r] * rows[f, c]
-        gain, median = gains[each], medians[each]
-        least = np.float32(0) if calibrated else _LOWEST
-        for r in range(side):
-            for c in range(side):
-                total[r, c] += gain * max(plane[r, c] - median, least)
-
-
-@njit(nogil=True, cache=True)
-def _table(wide: NDArray[np.int8], pairs: NDArray[np.int8], order: Places) -> NDArray[np.int8]:
-    """The numbers of all blocks where they belong (see `codes.OpenedCode`); of those not held, zeros."""
-    # Eight numbers at once, as whole numbers without a sign, of which numba makes the least.
-    table = np.zeros(len(order) * _CODED, np.int8)
-    ordered, first, second = table.view(np.uint64), _eights(wide), _eights(pairs)
-    halves = np.empty(2 * len(second), np.uint64)
-    for k in range(len(second)):
-        # A half with its sign turned is its number plus 8. The top bits keep a byte from borrowing.
-        raised = second[k] ^ _SIGNS
-        halves[k] = ((raised & _LOW | _TOP) - _EIGHT) ^ _TOP
-        halves[k + len(second)] = ((raised >> np.uint64(4) & _LOW | _TOP) - _EIGHT) ^ _TOP
-    step = _CODED // 8
-    for block in range(len(wide)):
-        for k in range(step):
-            ordered[order[block] * step + k] = first[block * step + k]
-    for pair in range(len(pairs)):
-        block = len(wide) + 2 * pair
-        for k in range(step):
-            ordered[order[block] * step + k] = halves[pair * step + k]
-            ordered[order[block + 1] * step + k] = halves[len(second) + pair * step + k]
-    return table
-
-
-@njit(nogil=True, cache=True)
-def _eights(blocks: NDArray[np.int8]) -> NDArray[np.uint64]:
-    return blocks.reshape(blocks.size).view(np.uint64)
-
-
-# The second: see `coverage.CoverageAllocator`.
+# One more, in this file since all of numba's code here is: see `coverage.CoverageAllocator`.
 
 Doubles = NDArray[np.float64]
 _NO_GAIN = 1e-9

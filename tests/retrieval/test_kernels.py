@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from texcat.catalogue import CHANNELS, ChannelSchema, ImageKey, Interest, Planes, TextureRecord, codec
 from texcat.catalogue.channels import Group, Kind
+from texcat.catalogue.coded import coded_blend, coded_map, coded_maps
 from texcat.catalogue.codes import code_maps
 from texcat.catalogue.derived import presence
 from texcat.catalogue.distribution import Distribution
@@ -30,7 +31,7 @@ from texcat.catalogue.store import MemoryTextureStore
 from texcat.catalogue.types import InterestMaps
 from texcat.retrieval import Match, Matches, kernels, relevance
 from texcat.retrieval.blending import blend, texture_planes
-from texcat.retrieval.kernels import Assembler, Floats, Places, _checksum, coded_blend, coded_map
+from texcat.retrieval.kernels import Assembler, Floats, Places, _checksum
 
 from ..catalogue.test_codes import Table
 
@@ -406,6 +407,8 @@ def test_a_blend_of_coded_maps_is_that_of_the_reference(calibrated: bool) -> Non
     code = Table(16, np.float32(0.1), np.linspace(1, 0.1, 8).astype(np.float16), u, b).pack()
     coordinates = rng.normal(size=(3, 70)).astype(np.float32)
     maps = code_maps(code, coordinates)
+    rounding = 1e-5 * (1 + np.abs(maps).max())
+    np.testing.assert_allclose(coded_maps(code, coordinates), maps, atol=rounding)
     known = [Distribution.of(plane[None] - 5, 1) if calibrated else None for plane in maps]
     matches = Matches(
         Match(Interest(i, str(i)), 1.0, w, each)
