@@ -325,11 +325,9 @@ def has_codebook(catalogue: Catalogue) -> bool:
 def incomplete_files(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
     """Those of `files` whose record is gone, or lacks the map of an interest or a code it shall have."""
     wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
-    complete: dict[ImageKey, bool] = {}
-    for known in files:
-        if known.key is not None and known.key not in complete:
-            complete[known.key] = not lacks(catalogue, known.key, wanted, codes)
-    return [known for known in files if known.key is not None and not complete[known.key]]
+    files = [known for known in files if known.key is not None]
+    lacking = lacks(catalogue, dict.fromkeys(known.key for known in files if known.key), wanted, codes)
+    return [known for known in files if known.key is not None and lacking[known.key]]
 
 
 def found_again(known: KnownFile) -> FoundFile:

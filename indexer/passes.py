@@ -52,6 +52,8 @@ COMMIT_IMAGES = {"cpu": 64, "cuda": 512}
 """A commit waits for the disk, once for each shard: after so many images, or `COMMIT_SECONDS`."""
 
 
+GPU_WORKERS = 1
+
 SWITCH_SECONDS = 50e-6
 """How long a thread may keep Python's lock while others wait, where a GPU is to be kept busy."""
 
@@ -213,12 +215,13 @@ class Pass:
         prepare_beside: Callable[[], None] = one_thread
         # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
         encoders, beside = 1, max(1, (os.cpu_count() or 1) // 2)
+        drafters = beside
         if maker.device.type == "cuda":
             prepare = partial(own_stream, maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
             # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
-            encoders, beside = 2, 1
+            encoders, beside, drafters = 2, GPU_WORKERS, 1
         else:
             keep_blocks()
         with (
@@ -231,7 +234,7 @@ class Pass:
             batches = map(self._claim, batches)
             batches = stages.run("decode", beside, self._decode, batches, prepare_beside)
             batches = stages.run("encode", encoders, self._encode, batches, prepare)
-            batches = stages.run("draft", beside, self._draft, batches, prepare_beside)
+            batches = stages.run("draft", drafters, self._draft, batches, prepare_beside)
             batches = stages.run("code", beside, self._code, batches, prepare_beside)
             for _ in stages.run("write", 1, self._write, batches):
                 self._report()
@@ -267,7 +270,8 @@ class Pass:
 
     def _claim_keys(self, keys: Sequence[ImageKey | None]) -> list[Lacking | None]:
         """What is to be made of images; None of one that is a file's before, or of which all is known."""
-        claimed = [None if key is None else self._claim_one(key) for key in keys]
+        found = iter(self._claim_all([key for key in keys if key is not None]))
+        claimed = [None if key is None else next(found) for key in keys]
         known = self._catalogue.registry.image_size
         return [
             None if lacking is None or (key is not None and not lacking and known(key)) else lacking
@@ -286,19 +290,21 @@ class Pass:
 
     def _claim(self, batch: _Batch) -> _Batch:
         """Find out, in the order of files, what is to be made of each image: by the first that holds it."""
-        for job in batch.jobs:
-            lacking = None if job.key is None else self._claim_one(job.key)
+        keyed = [job for job in batch.jobs if job.key is not None]
+        for job, lacking in zip(keyed, self._claim_all([job.key for job in keyed if job.key]), strict=True):
             if lacking is not None:
                 job.lacking, job.first = lacking, True
         return batch
 
-    def _claim_one(self, key: ImageKey) -> Lacking | None:
-        """What is to be made of an image; None when a file before sees to that."""
-        if key in self._claimed:
-            return None
-        self._claimed.add(key)
-        lacking = lacks(self._catalogue, key, self._wanted, self.codes)
-        return replace(lacking, interests=lacking.interests | self.again.get(key, frozenset()))
+    def _claim_all(self, keys: Sequence[ImageKey]) -> list[Lacking | None]:
+        """What is to be made of images; None when a file before sees to that."""
+        unclaimed = dict.fromkeys(key for key in keys if key not in self._claimed)
+        self._claimed.update(unclaimed)
+        found: dict[ImageKey, Lacking | None] = {
+            key: replace(lacking, interests=lacking.interests | self.again.get(key, frozenset()))
+            for key, lacking in lacks(self._catalogue, unclaimed, self._wanted, self.codes).items()
+        }
+        return [found.pop(key, None) for key in keys]
 
     def _decode(self, batch: _Batch) -> _Batch:
         """Decode the images that something is to be made of."""
@@ -392,11 +398,13 @@ class Pass:
         return KnownFile(file.path, file.size, file.mtime_ns, file.device, key, reason, None)
 
 
-def lacks(catalogue: Catalogue, key: ImageKey, wanted: frozenset[int], codes: bool) -> Lacking:
-    """What an image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
-    held = catalogue.store.held(key)
-    code = codes and not catalogue.store.has_code(key)
-    return Lacking(held is None, wanted - (held or frozenset()), code)
+def lacks(
+    catalogue: Catalogue, keys: Collection[ImageKey], wanted: frozenset[int], codes: bool
+) -> dict[ImageKey, Lacking]:
+    """What each image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
+    missing = dict(catalogue.store.lacking(keys, wanted))
+    coded = {key for key, _ in catalogue.store.codes(keys)} if codes else set(keys)
+    return {key: Lacking(key not in missing, missing.get(key, wanted), key not in coded) for key in keys}
 
 
 @contextmanager

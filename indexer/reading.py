@@ -6,7 +6,6 @@ import os
 import stat
 import time
 from dataclasses import replace
-from typing import BinaryIO
 
 from ..catalogue.errors import ImageReadError
 from . import remote, tars
@@ -80,15 +79,18 @@ def one_line(error: BaseException) -> str:
 def _read(place: bytes, span: tars.Span | None) -> bytes:
     if is_url(place):
         place = absolute(place)
-    member = None if os.path.lexists(place) else split_member(place)
+    if not is_url(place):
+        try:
+            return _read_file(place)
+        except _UnreadableError:
+            if split_member(place) is None or os.path.lexists(place):
+                raise
+    member = split_member(place)
     if member is not None:
         return _read_member(*member, span)
-    if is_url(place):
-        content = remote.read(place, 0, MAX_FILE_BYTES + 1)
-        _check_size(len(content))
-        return content
-    with _open(place) as file:
-        return _read_whole(file)
+    content = remote.read(place, 0, MAX_FILE_BYTES + 1)
+    _check_size(len(content))
+    return content
 
 
 def _read_member(archive: bytes, name: bytes, span: tars.Span | None) -> bytes:
@@ -99,7 +101,8 @@ def _read_member(archive: bytes, name: bytes, span: tars.Span | None) -> bytes:
     if is_url(archive):
         member = remote.read(archive, start - tars.HEADER_BYTES, start + length)
     else:
-        with _open(archive) as file:
+        descriptor, _ = _open(archive)
+        with open(descriptor, "rb") as file:
             member = tars.read_span(file, span)
     try:
         return tars.content_of(member, span)
@@ -118,24 +121,33 @@ def _find_member(archive: bytes, name: bytes) -> tars.Span:
     return listing.spans[name]
 
 
-def _open(path: bytes) -> BinaryIO:
-    """The regular file at `path`, open to read."""
+def _open(path: bytes) -> tuple[int, os.stat_result]:
+    """The regular file at `path`, open to read, and its state."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         raise _UnreadableError(f"cannot be opened: {one_line(error)}") from error
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
-        raise _UnreadableError(f"is {file_type(mode)}, not a regular file")
-    return open(descriptor, "rb")
+        raise _UnreadableError(f"is {file_type(status.st_mode)}, not a regular file")
+    return descriptor, status
 
 
-def _read_whole(file: BinaryIO) -> bytes:
-    before = os.fstat(file.fileno())
-    _check_size(before.st_size)
-    content = file.read(before.st_size + 1)  # one more, to see a file that has grown
-    after = os.fstat(file.fileno())
+def _read_file(path: bytes) -> bytes:
+    """Whole content of the regular file at `path`.
+
+    With as few calls of the system as can be: after each, Python's lock has to be waited for.
+    """
+    descriptor, before = _open(path)
+    try:
+        _check_size(before.st_size)
+        content = os.read(descriptor, before.st_size + 1)  # one more, to see a file that has grown
+        while len(content) < before.st_size and (more := os.read(descriptor, before.st_size - len(content))):
+            content += more
+        after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
     if after.st_nlink == 0:
         raise _UnreadableError("vanished while it was read")
     if len(content) != before.st_size or (before.st_size, before.st_mtime_ns) != (

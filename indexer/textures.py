@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,11 +27,12 @@ from .channels import base_channels
 from .channels.control import Control
 from .codes import Coder, Compress
 from .encoders import DenseEncoder
-from .graphs import Graph
+from .graphs import Function, Graph
 from .images import WORKING_SIZE, to_square
 from .lacking import Lacking
 from .matrices import fetch, resize
 
+_log = logging.getLogger(__name__)
 _Out = TypeVar("_Out")
 
 AT_ONCE = {"cpu": 4, "cuda": 512}
@@ -64,6 +68,16 @@ class Drafts:
     maps: dict[int, InterestMaps]
 
 
+@dataclass(slots=True, eq=False)
+class _Recording:
+    """What a thread does again and again, as a graph for `count` images; it was done for `last` just before."""
+
+    last: int = 0
+    count: int = 0
+    graph: Graph | None = None
+    possible: bool = True
+
+
 class TextureMaker:
     """Makes texture records of the channels in `schema` with one encoder.
 
@@ -93,8 +107,7 @@ class TextureMaker:
         labels = [channel.kind is Kind.LABEL for channel in self._stored]
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
-        self._graph: Graph | None = None
-        self._graphed = self._last = 0
+        self._recordings: dict[tuple[str, int], _Recording] = {}
         self.most = sys.maxsize
         self._at_once = {
             "decode": MOST_AT_ONCE,
@@ -124,10 +137,12 @@ class TextureMaker:
     @torch.inference_mode()
     def encode(self, squares: Tensor) -> Tensor:
         """Patch features float32 [B, dim, rows, columns] of images uint8 [B, 3, input_size, input_size]."""
-        parts = self.in_parts(
-            "encode", len(squares), lambda part: self.encoder.patches(squares[part]).float()
-        )
+        parts = self.in_parts("encode", len(squares), lambda part: self._patches(squares[part]))
         return self.joined(parts)
+
+    def _patches(self, squares: Tensor) -> Tensor:
+        (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)
+        return features
 
     @torch.inference_mode()
     def draft(self, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]) -> Drafts:
@@ -155,7 +170,7 @@ class TextureMaker:
         self, start: int, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]
     ) -> tuple[dict[int, Planes], dict[int, InterestMaps]]:
         """Base textures and maps of a part of a batch that begins at `start`, by places in the batch."""
-        if not features.isfinite().all():
+        if not torch.linalg.vector_norm(features, math.inf).isfinite():
             raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
         interests = sorted(frozenset().union(*(each.interests for each in lacking)))
         maps: dict[int, InterestMaps] = {}
@@ -217,21 +232,35 @@ class TextureMaker:
         return resize(planes, self.encoder.map_size)
 
     def _levels(self, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
-        """Base textures of some images, as `levels` of them.
+        """Base textures of some images, as `levels` of them."""
+        return self._done("draft", self._base_levels, working, features)
 
-        On a GPU by a graph, which is recorded for as many images as come twice in succession.
+    def _done(self, what: str, function: Function, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """`function` of a `Control` and of tensors with as many images.
+
+        On a GPU by a graph, which each thread records for as many images as come twice in succession. Where
+        that cannot be, it is told, and no longer tried.
         """
-        count, before, self._last = len(working), self._last, len(working)
-        if self.device.type == "cuda" and count == before:
-            graph = self._graph  # another thread may drop it
-            if graph is None or self._graphed != count:
-                graph = self._graph = None  # its memory is needed
-                graph = self._graph = Graph(self._base_levels, working, features)
-                self._graphed = count
-            made = graph(working, features)
+        count = len(inputs[0])
+        recording = self._recordings.setdefault((what, get_ident()), _Recording())
+        again, recording.last = recording.last == count, count
+        if self.device.type == "cuda" and again and recording.possible:
+            graph = recording.graph  # another thread may drop it
+            try:
+                if graph is None or recording.count != count:
+                    graph = recording.graph = None  # its memory is needed
+                    graph = recording.graph = Graph(function, *inputs)
+                    recording.count = count
+                made = graph(*inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                recording.possible, recording.graph = False, None
+                _log.warning("%s: is done kernel by kernel, as it cannot be recorded: %s", what, error)
+                made = None
             if made is not None:
                 return made
-        return self._base_levels(Control(), working, features)
+        return function(Control(), *inputs)
 
     def _base_levels(self, control: Control, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         return levels(base_channels(working, features, self._stored, control), self._labels)
@@ -255,7 +284,8 @@ class TextureMaker:
             try:
                 made.append(make(slice(start, start + size)))
             except torch.OutOfMemoryError:
-                self._graph = None  # it keeps memory
+                for recording in list(self._recordings.values()):
+                    recording.graph = None  # it keeps memory
                 torch.cuda.empty_cache()
                 if size <= FEWEST_AT_ONCE and waits < _MOST_WAITS and self.device.type == "cuda":
                     waits += 1

@@ -28,12 +28,14 @@ class Edges:
     @property
     def edge_x(self) -> Tensor:
         """Mean over the cell of the signed horizontal gradient, in [-1, 1]."""
-        return _cell_mean(self._gradient_x)
+        pixels = self._pixels
+        return pixels.sums[2][:, 0] if pixels.on_gpu else block_mean(self._gradient_x, CELL)
 
     @property
     def edge_y(self) -> Tensor:
         """Mean over the cell of the signed vertical gradient, in [-1, 1]."""
-        return _cell_mean(self._gradient_y)
+        pixels = self._pixels
+        return pixels.sums[2][:, 1] if pixels.on_gpu else block_mean(self._gradient_y, CELL)
 
     @property
     def edge_magnitude(self) -> Tensor:
@@ -41,7 +43,9 @@ class Edges:
 
         Averaged after the root: an outline through the cell counts, whichever way it turns.
         """
-        return _cell_mean(torch.hypot(self._gradient_x, self._gradient_y)).div_(sqrt(2))
+        if self._pixels.on_gpu:
+            return self._pixels.sums[2][:, 2]
+        return block_mean(torch.hypot(self._gradient_x, self._gradient_y), CELL).div_(sqrt(2))
 
     @cached_property
     def _bordered(self) -> Tensor:
@@ -58,7 +62,3 @@ class Edges:
         left, here, right = self._bordered[..., :-2], self._bordered[..., 1:-1], self._bordered[..., 2:]
         smooth = (left + right).add_(here, alpha=2)
         return (smooth[:, 2:] - smooth[:, :-2]).div_(_SOBEL_GAIN)
-
-
-def _cell_mean(values: Tensor) -> Tensor:
-    return block_mean(values[:, None], CELL)[:, 0]

@@ -6,7 +6,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
@@ -55,7 +54,12 @@ class Pixels:
     @cached_property
     def cells(self) -> Tensor:
         """[B, 3, 32, 32] in [0, 1]: sRGB values averaged over each cell of 16x16 pixels."""
-        return block_mean(self._blocks, CELL // _BLOCK) / WHITE
+        return self.cell_means / WHITE
+
+    @cached_property
+    def cell_means(self) -> Tensor:
+        """`cells`, 0 to 255: exact."""
+        return block_mean(self._blocks, CELL // _BLOCK)
 
     @cached_property
     def cells_lab(self) -> Tensor:
@@ -70,15 +74,34 @@ class Pixels:
     @cached_property
     def _blocks(self) -> Tensor:
         """`reduced`, 0 to 255: exact."""
-        return block_mean(self.rgb, _BLOCK)
+        return self.sums[0] if self.on_gpu else block_mean(self.rgb, _BLOCK)
+
+    @cached_property
+    def square_means(self) -> Tensor:
+        """[B, 3, 32, 32]: means over cells of squared values, 0 to 255^2: exact."""
+        return self.sums[1] if self.on_gpu else block_mean(self.rgb.square(), CELL)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether `sums` are to be used: a GPU makes them all at one go."""
+        return self._bytes.is_cuda
+
+    @cached_property
+    def sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What `kernels.pixel_means` gives: `_blocks`, `square_means`, and the planes of `Edges`."""
+        from . import kernels
+
+        return kernels.pixel_means(self._bytes, CELL, _BLOCK)
 
 
 def block_mean(values: Tensor, block: int) -> Tensor:
-    """Mean [B, C, H, W] over blocks of `block` x `block`, a power of 2: [B, C, H / block, W / block].
+    """Mean [..., H, W] over blocks of `block` x `block`, a power of 2: [..., H / block, W / block].
 
     Exact, in whatever order it is done, for whole numbers whose sums stay below 2^24.
     """
-    return F.avg_pool2d(values, block)
+    *others, height, width = values.shape
+    rows = values.reshape(*others, height // block, block, width).mean(-2)
+    return rows.reshape(*others, height // block, width // block, block).mean(-1)
 
 
 def rgb_to_lab(rgb: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ LOCAL_MAXIMUM = 0.1
 """Local maxima below this part of the largest value do not count (Walther and Koch's toolbox)."""
 
 _ROUNDING = 1e-5
-"""Contrasts below this are rounding in a flat area."""
+"""Contrasts up to this are rounding in a flat area."""
 
 _TIE = 1e-4
 """Parts of the maximum that are nearer to each other are equal but for rounding."""
@@ -67,7 +67,7 @@ class Saliency:
     @property
     def saliency_intensity(self) -> Tensor:
         """Conspicuity of intensity, ``(R' + G' + B') / 3``."""
-        return normalise(_conspicuity(self._intensity)[:, 0])
+        return normalise(self._features[:, 0])
 
     @property
     def saliency_color(self) -> Tensor:
@@ -76,21 +76,23 @@ class Saliency:
         Red-green is ``(r - g) / max(r, g, b)``, blue-yellow ``(b - min(r, g)) / max(r, g, b)``; both
         are 0 where the maximum is below 0.1.
         """
-        red, green, blue = self._pixels.reduced.unbind(1)
-        largest = self._pixels.reduced.amax(1)
-        scale = torch.where(largest < DARK, 0, 1 / largest.clamp(min=DARK))
-        opponents = torch.stack(((red - green) * scale, (blue - torch.minimum(red, green)) * scale), dim=1)
-        return normalise(_conspicuity(_pyramid(opponents)).mean(1))
+        return normalise(self._features[:, 1:3].mean(1))
 
     @property
     def saliency_orientation(self) -> Tensor:
         """Conspicuity of orientation: the mean over four orientations of N(their conspicuity)."""
-        oriented = [_oriented_energy(level) for level in self._intensity]
-        return normalise(normalise(_conspicuity(oriented)).mean(1))
+        return normalise(normalise(self._features[:, 3:]).mean(1))
 
     @cached_property
-    def _intensity(self) -> list[Tensor]:
-        return _pyramid(self._pixels.reduced.mean(1, keepdim=True))
+    def _features(self) -> Tensor:
+        """Conspicuity of intensity, red-green, blue-yellow, and four orientations: [B, 7, 32, 32]."""
+        image = self._pixels.reduced
+        red, green, blue = image.unbind(1)
+        largest = image.amax(1)
+        scale = torch.where(largest < DARK, 0, 1 / largest.clamp(min=DARK))
+        opponents = (red - green) * scale, (blue - torch.minimum(red, green)) * scale
+        levels = _pyramid(torch.stack((image.mean(1), *opponents), dim=1))
+        return _conspicuity([torch.cat((level, _oriented_energy(level[:, :1])), 1) for level in levels])
 
 
 def normalise(maps: Tensor) -> Tensor:
@@ -125,8 +127,8 @@ def _conspicuity(pyramid: list[Tensor]) -> Tensor:
     for centre in CENTRES:
         for delta in SURROUNDS:
             fine = level[centre]
-            contrast = (fine - resize(level[centre + delta], fine.shape[-1])).abs()
-            contrasts.append(resize(torch.where(contrast < _ROUNDING, 0, contrast), GRID))
+            contrast = (fine - resize(level[centre + delta], fine.shape[-1])).abs_()
+            contrasts.append(resize(F.threshold(contrast, _ROUNDING, 0), GRID))
     return normalise(torch.stack(contrasts)).mean(0)
 
 

@@ -16,7 +16,7 @@ from ...catalogue.types import GRID
 from ..matrices import both_sides, on_device
 from .control import Control
 from .merging import merge
-from .pixels import CELL, REDUCED, WHITE, Pixels, block_mean, rgb_to_lab
+from .pixels import REDUCED, WHITE, Pixels, rgb_to_lab
 
 SIDE = 10
 """Superpixels a side: SLIC starts from 10 x 10 centres."""
@@ -102,9 +102,8 @@ class Clusters:
         Values in [0, 1] have a variance of at most 1/4: half the pixels black, half white.
         """
         # Sums of 256 squares of bytes stay below 2^24: both means are exact, so nothing cancels.
-        mean = block_mean(self._pixels.rgb, CELL).double()
-        squares = block_mean(self._pixels.rgb.square(), CELL).double()
-        variance = (squares - mean.square()) / WHITE**2
+        squares = self._pixels.square_means.double()
+        variance = (squares - self._pixels.cell_means.double().square()) / WHITE**2
         return (4 * variance.mean(1)).float()
 
     @property
@@ -113,11 +112,15 @@ class Clusters:
 
         Between 1/32, beside a boundary, and 1: where no other cluster is within 32 cells.
         """
-        labels = self.labels.flatten(1).to(torch.int16)
-        squared = on_device(_squared_distances, labels.device)
-        other = labels[:, :, None] != labels[:, None]
-        nearest = torch.where(other, squared, _CELLS).amin(2)
-        return nearest.clamp(max=_CELLS).float().sqrt().div_(GRID).reshape(-1, GRID, GRID)
+        labels = self.labels.to(torch.int16)
+        apart = on_device(_squared_distances, labels.device)
+        # Along its own row first. In another row, a cell of the same column is of another cluster itself, or
+        # the nearest such cell of that row is as far from it as from the cell that looks for it.
+        other = labels[..., None] != labels[..., None, :]
+        within_row = torch.where(other, apart, _CELLS).amin(3)
+        same = labels[:, :, None] == labels[:, None]
+        nearest = (torch.where(same, within_row[:, None], 0) + apart[:, :, None]).amin(2)
+        return nearest.clamp(max=_CELLS).float().sqrt().div_(GRID)
 
 
 class Objects:
@@ -142,7 +145,7 @@ class Objects:
         kinds = torch.arange(self._control.below(clusters, USUAL_CLUSTERS), device=clusters.device)
         member = (clusters[:, None] == kinds[:, None, None]).float()
         sizes = member.sum((2, 3))
-        adjacent = _adjacency(member)
+        adjacent = _adjacency(clusters, len(kinds))
         by_angle = self._features is not None
         means = _means(member, sizes, self._pixels.cells_lab if self._features is None else self._features)
         if by_angle:
@@ -169,10 +172,16 @@ def superpixels(images: Tensor) -> Tensor:
 
     A pixel is compared with the centres that start within `REACH` steps, a side, of the one nearest to it.
     """
+    colour = _colour(images)
+    start, along = on_device(_start, images.device), on_device(_position, images.device)
+    if images.is_cuda:
+        from . import kernels
+
+        return kernels.superpixels(colour, start, along, STEP, ITERATIONS - 1)
     count, reach = len(images), 2 * REACH + 1
-    pixels = _by_cell(_features(images))
-    start = on_device(_start, images.device).expand(count, -1, -1, -1)
-    centres = torch.cat((start, images.new_zeros(count, 3, SIDE, SIDE)), dim=1)
+    position = torch.stack(torch.meshgrid(along, along, indexing="ij")).expand(count, -1, -1, -1)
+    pixels = _by_cell(torch.cat((position, colour, torch.ones_like(colour[:, :1])), dim=1))
+    centres = torch.cat((start.expand(count, -1, -1, -1), images.new_zeros(count, 3, SIDE, SIDE)), dim=1)
     for _ in range(ITERATIONS - 1):
         apart = _distances(pixels, centres)
         chosen = torch.eq(apart, apart.amin(1, keepdim=True), out=torch.empty_like(apart))
@@ -184,14 +193,12 @@ def superpixels(images: Tensor) -> Tensor:
     return _numbered(_distances(pixels, centres).argmin(1), count)
 
 
-def _features(images: Tensor) -> Tensor:
-    """What SLIC compares: position in steps, colour in units of the compactness, and 1: [B, 6, 128, 128]."""
+def _colour(images: Tensor) -> Tensor:
+    """Colours that SLIC compares, smoothed, in units of the compactness: [B, 3, 128, 128]."""
     low, high = (bound(images, (1, 2, 3), keepdim=True) for bound in (torch.amin, torch.amax))
     span = torch.where(high > low, high - low, 1)
     smooth = on_device(_smoothing, images.device)
-    colour = both_sides(smooth, rgb_to_lab((images - low) / span), smooth) / COMPACTNESS
-    position = on_device(_position, images.device).expand(len(images), -1, -1, -1)
-    return torch.cat((position, colour, torch.ones_like(colour[:, :1])), dim=1)
+    return both_sides(smooth, rgb_to_lab((images - low) / span), smooth) / COMPACTNESS
 
 
 def _by_cell(planes: Tensor) -> Tensor:
@@ -281,9 +288,11 @@ def _means(member: Tensor, sizes: Tensor, planes: Tensor) -> Tensor:
     Equals the mean of the planes resized to the grid, as resizing is linear: instead of d planes, the
     K indicators are brought to the planes' own grid.
     """
-    rows = on_device(resize_matrix, planes.device, planes.shape[2], GRID)
-    columns = on_device(resize_matrix, planes.device, planes.shape[3], GRID)
-    weights = both_sides(rows.T, member, columns.T)
+    weights = member
+    if planes.shape[2:] != member.shape[2:]:
+        rows = on_device(resize_matrix, planes.device, planes.shape[2], GRID)
+        columns = on_device(resize_matrix, planes.device, planes.shape[3], GRID)
+        weights = both_sides(rows.T, member, columns.T)
     return weights.flatten(2) @ planes.flatten(2).mT / sizes.clamp(min=1)[:, :, None]
 
 
@@ -291,19 +300,23 @@ def _majority(labels: Tensor, block: int) -> Tensor:
     """Most frequent label in each block, the smallest of several: [B, H, W] -> [B, H / block, W / block]."""
     count, height, width = labels.shape
     rows, columns = height // block, width // block
-    cells = labels.reshape(count, rows, block, columns, block).transpose(2, 3).flatten(3)
-    votes = (cells[..., None] == cells[..., None, :]).sum(-1)
-    best = (votes * _KINDS - cells).amax(-1)  # the most votes, and of those the smallest label
-    return -best % _KINDS
+    short = labels.to(torch.int16).reshape(count, rows, block, columns, block)
+    members = short.permute(2, 4, 0, 1, 3).reshape(block * block, count, rows, columns)
+    votes = torch.zeros_like(members)
+    for member in members:
+        votes += members == member
+    best = (votes * _KINDS - members).amax(0)  # the most votes, and of those the smallest label
+    return (-best % _KINDS).long()
 
 
-def _adjacency(member: Tensor) -> Tensor:
-    """bool [B, K, K]: True where cells of two different segments share a side; `member` as in `_means`."""
-    right = member[..., 1:].flatten(2) @ member[..., :-1].flatten(2).mT
-    below = member[:, :, 1:].flatten(2) @ member[:, :, :-1].flatten(2).mT
-    touching = right + below
-    kinds = torch.arange(member.shape[1], device=member.device)
-    return (touching + touching.mT > 0) & (kinds[:, None] != kinds)
+def _adjacency(labels: Tensor, kinds: int) -> Tensor:
+    """bool [B, K, K]: True where cells of two different of K segments, labels [B, 32, 32], share a side."""
+    across = labels[:, :, 1:] * kinds + labels[:, :, :-1], labels[:, 1:] * kinds + labels[:, :-1]
+    pairs = torch.cat([each.flatten(1) for each in across], 1)
+    touching = torch.zeros(len(labels), kinds * kinds, dtype=torch.bool, device=labels.device)
+    touching = touching.scatter_(1, pairs, True).reshape(-1, kinds, kinds)
+    number = torch.arange(kinds, device=labels.device)
+    return (touching | touching.mT) & (number[:, None] != number)
 
 
 def _start() -> NDArray[np.float32]:
@@ -313,9 +326,8 @@ def _start() -> NDArray[np.float32]:
 
 
 def _position() -> NDArray[np.float32]:
-    """[2, 128, 128]: rows and columns of the pixels, in steps."""
-    at = np.arange(REDUCED) / STEP
-    return np.stack(np.meshgrid(at, at, indexing="ij")).astype(np.float32)
+    """[128]: rows, or columns, of the pixels, in steps."""
+    return (np.arange(REDUCED) / STEP).astype(np.float32)
 
 
 def _smoothing() -> NDArray[np.float32]:
@@ -325,7 +337,7 @@ def _smoothing() -> NDArray[np.float32]:
 
 
 def _squared_distances() -> NDArray[np.int16]:
-    """[1024, 1024]: squared distance, in cells, between any two cells of the grid."""
-    row, column = np.divmod(np.arange(_CELLS, dtype=np.int16), np.int16(GRID))
-    squared: NDArray[np.int16] = (row[:, None] - row) ** 2 + (column[:, None] - column) ** 2
+    """[32, 32]: squared distance, in cells, between any two cells of a row or a column."""
+    place = np.arange(GRID, dtype=np.int16)
+    squared: NDArray[np.int16] = (place[:, None] - place) ** 2
     return squared
