@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data/coco128/images"))
-    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--images", type=int, nargs="+", default=[10_000], help="of each pass")
     parser.add_argument("--warm-up", type=int, default=1_000, help="images of a pass before")
     parser.add_argument("--devices", nargs="+", default=["cuda:0" if torch.cuda.is_available() else "cpu"])
     parser.add_argument("--batch-size", type=int)
@@ -77,21 +78,22 @@ def main() -> None:
             checkpoint = random_weights(model, folder)
             spec = f"open_clip:{model}/{checkpoint},size={128 if given.tiny else 512}"
             spec += ",precision=bf16" if "cuda" in given.devices[0] else ""
-        made = make_photos(sorted(given.data.glob("*.jpg")), given.images + given.warm_up, folder / "photos")
+        photos = sorted(given.data.glob("*.jpg"))
+        made = make_photos(photos, max(given.images) + given.warm_up, folder / "photos")
         encoder = load_encoder(spec, given.devices[0].split(",")[0])
         result: dict[str, Any] = {
             "card": card(),
             "encoder": spec.replace(str(folder), "..."),
-            "images": given.images,
         }
         result["encoder_only"] = encoder_only(encoder, given.batch_size)
         del encoder
         result["runs"] = []
         first = end_to_end(folder / "warm", spec, made[: given.warm_up], given.devices[0], given.batch_size)
         result["runs"] += [{"devices": given.devices[0], "images": given.warm_up, **first}]
-        for devices in given.devices:
-            whole = end_to_end(folder / "whole", spec, made[given.warm_up :], devices, given.batch_size)
-            result["runs"] += [{"devices": devices, "images": given.images, **whole}]
+        for count, devices in product(given.images, given.devices):
+            chosen = made[given.warm_up :][:count]
+            whole = end_to_end(folder / "whole", spec, chosen, devices, given.batch_size)
+            result["runs"] += [{"devices": devices, "images": count, **whole}]
         if given.others and model is not None and checkpoint is not None:
             result["plain"] = plain(model, checkpoint, made[: given.others], given)
             result["clip_retrieval"] = clip_retrieval(model, checkpoint, made[: given.others], folder)

@@ -158,11 +158,13 @@ class LmdbTextureStore:
         wanted: dict[int, list[int]] = {}
         for interest in interests:
             wanted.setdefault(part_of(interest), []).append(slot_of(interest))
-        suffixes = [_suffix(part) for part in (0, *wanted)]
+        suffixes = [_suffix(part) for part in wanted]
         for file, found in self._by_file(keys):
             for chunk in _chunks(found):
-                names = [key + suffix for key in chunk for suffix in suffixes]
-                yield from file.use(names, codec.EMPTY, self._lacking(chunk, wanted))
+                # Of images without a base, as all are at first, nothing more is looked up.
+                based = file.use([key + _BASE for key in chunk], codec.EMPTY, self._based(chunk))
+                names = [key + suffix for key in based for suffix in suffixes]
+                yield from file.use(names, codec.EMPTY, self._lacking(based, wanted)) if based else ()
 
     def code(self, key: ImageKey) -> bytes | None:
         def sound(records: list[Buffer]) -> bytes | None:
@@ -312,23 +314,27 @@ class LmdbTextureStore:
     def _lacking(
         self, keys: Sequence[ImageKey], wanted: Mapping[int, Collection[int]]
     ) -> Callable[[list[Buffer]], list[tuple[ImageKey, frozenset[int]]]]:
-        """From the records of each image, base first: which slots are not held of those `wanted` by part."""
+        """From the records of each image: which slots are not held of those `wanted` by part."""
 
         def look(records: list[Buffer]) -> list[tuple[ImageKey, frozenset[int]]]:
             found = []
             each = iter(records)
             for key in keys:
-                based = self._sound(key, 0, next(each))
                 absent: list[int] = []
                 for part, slots in wanted.items():
                     group = next(each)
                     held = codec.decode_slots(group) if self._sound(key, part, group) else ()
                     absent += [interest_at(part, slot) for slot in slots if slot not in held]
-                if based:
-                    found.append((key, frozenset(absent)))
+                found.append((key, frozenset(absent)))
             return found
 
         return look
+
+    def _based(self, keys: Sequence[ImageKey]) -> Callable[[list[Buffer]], list[ImageKey]]:
+        """From the base of each image: those of `keys` that have a sound one."""
+        return lambda records: [
+            key for key, record in zip(keys, records, strict=True) if self._sound(key, 0, record)
+        ]
 
     def _putting(self, records: Sequence[TextureRecord]) -> Callable[[Transaction], int]:
         def action(txn: Transaction) -> int:

@@ -30,7 +30,7 @@ from ..catalogue.codes import (
 )
 from ..catalogue.errors import UsageError
 from ..catalogue.grid import resize_matrix
-from .matrices import both_sides, fetch, on_device
+from .matrices import fetch, on_device
 
 BUDGET = 11_976
 """Bytes of a code at most: with the header of its record they are 12,000, in three pages of LMDB."""
@@ -63,7 +63,7 @@ _LADDER = 16
 """Square root of the number of exponents."""
 
 _SPREAD = 10.0
-"""c of `_Fitter._estimated`, fitted to codes: it is off by at most an exponent for photos, 3 for made-up noise."""
+"""c of `_Fitter._estimated`, fitted to codes: for photos they are off by one at most, for noise by three."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _TOO_LARGE = 1e30
@@ -74,7 +74,9 @@ _RIDGE = 1e-4
 _SEALED_AT_ONCE = 32
 """Tables that a thread makes codes of, one after the other."""
 
-Compress = Callable[[Callable[[Sequence["_Table"]], list[bytes]], Sequence[Sequence["_Table"]]], Iterable[list[bytes]]]
+Seal = Callable[[Sequence["_Table"]], list[bytes]]
+
+Compress = Callable[[Seal, Sequence[Sequence["_Table"]]], Iterable[list[bytes]]]
 
 
 class Coder:
@@ -231,8 +233,8 @@ class _Fitter:
     def _estimated(self) -> Tensor:
         """About the exponent that `search` finds, int64 [B], from the singular values alone.
 
-        Numbers that vary by s steps take some log2(1 + c s^2) / 2 bits each. Sizes rise with exponents, so that
-        16 of them far apart are looked at, and then 16 next to each other.
+        Numbers that vary by s steps take some log2(1 + c s^2) / 2 bits each. Sizes rise with exponents, so
+        that 16 of them far apart are looked at, and then 16 next to each other.
         """
         area, width = self._rest.shape[1:]
         singular = self._singular[:, None]

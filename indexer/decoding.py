@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Self
 
 import numpy as np
@@ -70,6 +71,7 @@ class Decoder:
 
     def __init__(self, maker: TextureMaker) -> None:
         self.on_cpu = 0
+        self._lock = Lock()
         self._tables: dict[bytes, Tensor | None] = {}
         self._maker = maker
         self._on_gpu = maker.device.type == "cuda"
@@ -115,7 +117,8 @@ class Decoder:
         by_processor = iter(list(self._pool.map(self._by_processor, others)))
         rest = [None if place in images else next(by_processor) for place in range(len(files))]
         made = self._put_together(rest, images)
-        self.on_cpu += len(others)  # once it is sure that they are not decoded again
+        with self._lock:
+            self.on_cpu += len(others)  # once it is sure that they are not decoded again
         return made
 
     def _by_processor(self, file: Content) -> _Squares | ImageReadError:
@@ -131,8 +134,8 @@ class Decoder:
             return []
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        # Copied, as torch wants to be able to write; by NumPy, which does it without Python's lock.
-        encoded = [torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for content in contents]
+        # Copied, as torch wants to be able to write. Python's lock is kept: to get it back takes longer.
+        encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
         try:
             return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
         except torch.OutOfMemoryError:
@@ -185,24 +188,25 @@ class Decoder:
         if squared:
             parts[side] = [maker.batch([each.square for each in squared])]
             parts[WORKING_SIZE] = [maker.batch([each.working for each in squared])]
-        for places in _alike(images):
-            order += places
-            stacked = reduced(torch.stack([images[place][0] for place in places]))
-            plain = images[places[0]][1]
+        for groups in _alike(images):
+            order += [place for places in groups for place in places]
+            shapes = [reduced(torch.stack([images[place][0] for place in places])) for places in groups]
+            plain = images[groups[0][0]][1]
             for size, made in parts.items():
-                made.append(self._converted(plain.turn(squeezed(stacked, size)), plain.profile).byte())
+                made.append(self._converted(plain.turn(squeezed(shapes, size)), plain.profile).byte())
         # Put in order at the end, by one index: each that goes to the GPU waits for all that was begun.
         index = torch.from_numpy(np.argsort(order)).to(maker.device)
         batches = {size: torch.cat(made)[index] for size, made in parts.items()}
         return Decoded(outcomes, batches[WORKING_SIZE], batches[side])
 
 
-def _alike(images: dict[int, tuple[Tensor, PlainJpeg]]) -> list[list[int]]:
-    """Places of images that have one shape, and are turned alike."""
-    groups: dict[object, list[int]] = {}
+def _alike(images: dict[int, tuple[Tensor, PlainJpeg]]) -> list[list[list[int]]]:
+    """Places of images that are turned alike and have one profile; of these, of those that have one shape."""
+    groups: dict[object, dict[torch.Size, list[int]]] = {}
     for place, (image, found) in images.items():
-        groups.setdefault((image.shape, found.orientation, found.profile), []).append(place)
-    return list(groups.values())
+        shapes = groups.setdefault((found.orientation, found.profile), {})
+        shapes.setdefault(image.shape, []).append(place)
+    return [list(shapes.values()) for shapes in groups.values()]
 
 
 def reduced(images: Tensor) -> Tensor:
@@ -212,15 +216,21 @@ def reduced(images: Tensor) -> Tensor:
     return F.avg_pool2d(images.float(), fits[0], ceil_mode=True) if fits else images
 
 
-def squeezed(images: Tensor, side: int) -> Tensor:
-    """The whole of images [B, 3, H, W], 0 to 255, squashed to squares: whole numbers [B, 3, side, side].
+def squeezed(shapes: Sequence[Tensor], side: int) -> Tensor:
+    """The whole of images, 0 to 255, squashed to squares: whole numbers [sum of B, 3, side, side].
 
-    Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses. On a GPU in half precision,
-    in which a number below 256 is off by 1/16 at most: one in 25 is rounded to the other side.
+    Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses. On a GPU in half
+    precision, in which a number below 256 is off by 1/16 at most: one in 25 is rounded to the other side.
+
+    Args:
+        shapes: images [B, 3, H, W] of each shape.
     """
-    kind = torch.float16 if images.is_cuda else torch.float32
-    rows, columns = (_bicubic(n, side, images.device, kind) for n in images.shape[2:])
-    return both_sides(rows, images.to(kind), columns).round_().clamp_(0, 255)
+    kind = torch.float16 if shapes[0].is_cuda else torch.float32
+    squares = []
+    for images in shapes:
+        rows, columns = (_bicubic(n, side, images.device, kind) for n in images.shape[2:])
+        squares.append(both_sides(rows, images.to(kind), columns))
+    return torch.cat(squares).round_().clamp_(0, 255)
 
 
 @lru_cache(maxsize=256)

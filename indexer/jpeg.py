@@ -69,7 +69,8 @@ class PlainJpeg:
             7: (rows, columns),
             8: (rows,),
         }
-        return squares.flip(mirrored.get(self.orientation, ()))
+        axes = mirrored.get(self.orientation)
+        return squares if axes is None else squares.flip(axes)
 
 
 def plain_jpeg(content: bytes) -> PlainJpeg | None:

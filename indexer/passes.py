@@ -52,8 +52,6 @@ COMMIT_IMAGES = {"cpu": 64, "cuda": 512}
 """A commit waits for the disk, once for each shard: after so many images, or `COMMIT_SECONDS`."""
 
 
-GPU_WORKERS = 1
-
 SWITCH_SECONDS = 50e-6
 """How long a thread may keep Python's lock while others wait, where a GPU is to be kept busy."""
 
@@ -144,6 +142,8 @@ class Pass:
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self.codes = codes
         self._claimed: set[ImageKey] = set()
+        # What this pass writes is claimed before. Looking all of that up would only keep others waiting.
+        self._nothing_held = next(iter(catalogue.store.keys()), None) is None
         self._undecodable: dict[ImageKey, str] = {}
         self._pending: list[_Batch] = []
         self._reported: Progress | None = None
@@ -220,8 +220,8 @@ class Pass:
             prepare = partial(own_stream, maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
-            # Two batches are encoded at once, so that the GPU does not wait while one is handed on.
-            encoders, beside, drafters = 2, GPU_WORKERS, 1
+            # Two batches at once, so that the GPU does not wait while one is handed on. Drafts are few steps.
+            encoders, beside, drafters = 2, 2, 1
         else:
             keep_blocks()
         with (
@@ -300,11 +300,13 @@ class Pass:
         """What is to be made of images; None when a file before sees to that."""
         unclaimed = dict.fromkeys(key for key in keys if key not in self._claimed)
         self._claimed.update(unclaimed)
-        found: dict[ImageKey, Lacking | None] = {
-            key: replace(lacking, interests=lacking.interests | self.again.get(key, frozenset()))
-            for key, lacking in lacks(self._catalogue, unclaimed, self._wanted, self.codes).items()
-        }
-        return [found.pop(key, None) for key in keys]
+        if self._nothing_held:
+            lacking = dict.fromkeys(unclaimed, Lacking(True, self._wanted, self.codes))
+        else:
+            lacking = lacks(self._catalogue, unclaimed, self._wanted, self.codes)
+        for key in self.again.keys() & lacking.keys():
+            lacking[key] = replace(lacking[key], interests=lacking[key].interests | self.again[key])
+        return [lacking.pop(key, None) for key in keys]
 
     def _decode(self, batch: _Batch) -> _Batch:
         """Decode the images that something is to be made of."""
@@ -403,7 +405,7 @@ def lacks(
 ) -> dict[ImageKey, Lacking]:
     """What each image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
     missing = dict(catalogue.store.lacking(keys, wanted))
-    coded = {key for key, _ in catalogue.store.codes(keys)} if codes else set(keys)
+    coded = {key for key, _ in catalogue.store.codes(missing)} if codes else set(keys)
     return {key: Lacking(key not in missing, missing.get(key, wanted), key not in coded) for key in keys}
 
 

@@ -43,8 +43,9 @@ MOST_AT_ONCE = 512
 """Images of a batch on a GPU, at most: the steps behind the encoder are many and small, and what each of
 them costs Python has to be for many images."""
 
-ENCODED_AT_ONCE = 128
-"""Images that go through the encoder together on a GPU, at most: it is no quicker with more."""
+ENCODED_AT_ONCE = 32
+"""Images that go through the encoder together on a GPU, at most: it is no quicker with more, and what other
+stages begin waits until a kernel of the encoder ends."""
 
 PROBE_IMAGES = 8
 
@@ -53,8 +54,9 @@ FEWEST_AT_ONCE = 8
 
 _WAIT_SECONDS, _MOST_WAITS = 0.5, 60
 
-_BATCHES_AT_ONCE = 6
-"""Batches that are on a GPU at once: two that are encoded, the others before or behind."""
+_BATCHES_AT_ONCE = 8
+"""Batches that are on a GPU at once: two each that are decoded, encoded and coded, one that is drafted, and
+some between."""
 
 _BYTES_BESIDE = 16 << 20
 """What an image takes on a GPU beside its encoding: pixels, features, and what channels and codes need."""
@@ -70,7 +72,7 @@ class Drafts:
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """What a thread does again and again, as a graph for `count` images; it was done for `last` just before."""
+    """What a thread does again and again, as a graph for `count` images; it was done for `last` before."""
 
     last: int = 0
     count: int = 0
@@ -142,6 +144,8 @@ class TextureMaker:
 
     def _patches(self, squares: Tensor) -> Tensor:
         (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)
+        # A GPU's queues are kept short: where one is full, all threads that begin something wait.
+        self.wait()
         return features
 
     @torch.inference_mode()

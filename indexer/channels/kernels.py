@@ -1,9 +1,9 @@
-"""Steps of the channels as single kernels for GPUs, where the steps of the modules around go over memory
-again and again: the sums over pixels that `pixels` and `edges` need, and the rounds of `segments.superpixels`.
+"""Steps of the channels as single kernels for GPUs, where torch goes over memory again and again: the sums
+over pixels that `pixels` and `edges` need, and the rounds of `segments.superpixels`.
 
 They have the formulas of those modules, which processors go by, and give the same but for rounding: sums are
-added up in another order. Written in Triton, which comes with torch where there is CUDA, and compiled when
-first used, in some seconds, of which Triton keeps the outcome.
+added up in another order. Written in Triton, which comes with torch where there is CUDA; it compiles them
+when they are first used, in a few seconds, and keeps what comes out.
 """
 
 from __future__ import annotations
@@ -133,7 +133,8 @@ def _edge_kernel(lumas, edges, SIDE: tl.constexpr, CELL: tl.constexpr, WIDTH: tl
     downwards = (down + (below_left - above_left) + (below_right - above_right)) / 4
     magnitude = tl.sqrt(to_right * to_right + downwards * downwards) * _HALF_DIAGONAL
     CELLS: tl.constexpr = SIDE // CELL
-    at = edges + (number * 3 * CELLS + cell_row) * CELLS + part * (WIDTH // CELL) + tl.arange(0, WIDTH // CELL)
+    cell = cell_row * CELLS + part * (WIDTH // CELL) + tl.arange(0, WIDTH // CELL)
+    at = edges + number * 3 * CELLS * CELLS + cell
     tl.store(at, _cell_mean(to_right, CELL, WIDTH))
     tl.store(at + CELLS * CELLS, _cell_mean(downwards, CELL, WIDTH))
     tl.store(at + 2 * CELLS * CELLS, _cell_mean(magnitude, CELL, WIDTH))
@@ -210,7 +211,8 @@ def _move_kernel(sums, centres, CENTRES: tl.constexpr, KINDS: tl.constexpr):
         size = tl.zeros((KINDS,), tl.float32)
         for near in tl.static_range(9):
             from_down, from_across = down - (near // 3 - 1), across - (near % 3 - 1)
-            there = real & (from_down >= 0) & (from_down < CENTRES) & (from_across >= 0) & (from_across < CENTRES)
+            there = real & (from_down >= 0) & (from_down < CENTRES)
+            there = there & (from_across >= 0) & (from_across < CENTRES)
             cell = image * CENTRES * CENTRES + from_down * CENTRES + from_across
             at = sums + (cell * 9 + near) * 6
             total += tl.load(at + axis, there, 0.0)

@@ -48,6 +48,6 @@ def test_squares_of_tensors_are_those_of_pillow(size: tuple[int, int], shared_da
     with Image.open(photo) as opened:
         image = opened.convert("RGB").resize(size, Image.Resampling.BICUBIC)
     tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None]
-    made = squeezed(reduced(tensor), 512)[0].permute(1, 2, 0).numpy()
+    made = squeezed([reduced(tensor)], 512)[0].permute(1, 2, 0).numpy()
     difference = np.abs(made - to_square(image, 512).astype(float))
     assert difference.mean() < 0.5  # levels of 255
