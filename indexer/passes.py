@@ -214,14 +214,15 @@ class Pass:
         prepare: Callable[[], None] = _nothing
         prepare_beside: Callable[[], None] = one_thread
         # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
-        encoders, beside = 1, max(1, (os.cpu_count() or 1) // 2)
-        drafters = beside
+        encoders = 1
+        decoders = drafters = coders = max(1, (os.cpu_count() or 1) // 2)
         if maker.device.type == "cuda":
             prepare = partial(own_stream, maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
-            # Two batches at once, so that the GPU does not wait while one is handed on. Drafts are few steps.
-            encoders, beside, drafters = 2, 2, 1
+            # Two batches at once where it takes longest, so that the GPU does not wait while one is handed on.
+            # A graph of drafts is for one thread, and so are the libraries that codes need, at their first use.
+            encoders, decoders, drafters, coders = 2, 2, 1, 1
         else:
             keep_blocks()
         with (
@@ -232,10 +233,10 @@ class Pass:
         ):
             batches = stages.run("read", READERS, self._read, chunks)
             batches = map(self._claim, batches)
-            batches = stages.run("decode", beside, self._decode, batches, prepare_beside)
+            batches = stages.run("decode", decoders, self._decode, batches, prepare_beside)
             batches = stages.run("encode", encoders, self._encode, batches, prepare)
             batches = stages.run("draft", drafters, self._draft, batches, prepare_beside)
-            batches = stages.run("code", beside, self._code, batches, prepare_beside)
+            batches = stages.run("code", coders, self._code, batches, prepare_beside)
             for _ in stages.run("write", 1, self._write, batches):
                 self._report()
             self._commit()
