@@ -220,8 +220,8 @@ class Pass:
             prepare = partial(own_stream, maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
-            # Two batches at once where it takes longest, so that the GPU does not wait while one is handed on.
-            # A graph of drafts is for one thread, and so are the libraries that codes need, at their first use.
+            # Two batches at once where it takes longest, so that the GPU does not wait while one is handed
+            # on. Codes are for one thread: torch's linear algebra fails if two use it first (pytorch#90613).
             encoders, decoders, drafters, coders = 2, 2, 1, 1
         else:
             keep_blocks()

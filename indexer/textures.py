@@ -55,8 +55,8 @@ FEWEST_AT_ONCE = 8
 _WAIT_SECONDS, _MOST_WAITS = 0.5, 60
 
 _BATCHES_AT_ONCE = 8
-"""Batches that are on a GPU at once: two each that are decoded and encoded, one each that is drafted and coded,
-and some between."""
+"""Batches that are on a GPU at once: two each that are decoded and encoded, one each that is drafted and
+coded, and some between."""
 
 _BYTES_BESIDE = 16 << 20
 """What an image takes on a GPU beside its encoding: pixels, features, and what channels and codes need."""

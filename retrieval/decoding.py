@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.coded import coded_blend, coded_map
-from ..catalogue.codes import code_maps
+from ..catalogue.coded import coded_blend, coded_map, coded_maps
 from ..catalogue.distribution import Distribution
 from ..catalogue.types import ImageKey, InterestVectors
 from .caching import keep
@@ -105,7 +104,7 @@ class Decoder:
             if coordinates is None:
                 return None
             codes = islice(self._catalogue.store.codes(), SAMPLE_IMAGES)
-            maps = [code_maps(code, coordinates) for _, code in codes]
+            maps = [coded_maps(code, coordinates) for _, code in codes]
             if not maps:
                 return None
             made = Distribution.of(np.concatenate(maps), len(maps))

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.codes import code_maps, code_mean
+from ..catalogue.coded import coded_maps
+from ..catalogue.codes import code_mean
 from ..catalogue.errors import CatalogueError, RecordMissingError, UsageError
 from ..catalogue.quantise import LEVELS, dequantise
 from ..catalogue.store import TextureStore
@@ -211,7 +212,7 @@ class _CodedCorpus:
         code = self._store.code(key)
         if code is None:  # it was there a moment ago
             raise RecordMissingError(str(key))
-        return code_maps(code, self._coordinates)
+        return coded_maps(code, self._coordinates)
 
 
 class _StoredCorpus:

@@ -23,6 +23,9 @@ NOT_IMPORTED = {
     "psycopg",  # SQLAlchemy imports it when the URL of a registry asks for it
     "textblob",  # its lexicon is read
 }
+BROUGHT = {"triton"}
+"""By torch, where it is of use: with CUDA."""
+
 OPTIONAL = ("heif", "postgres", "ray", "remote", "vlm")
 HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers", "sentence_transformers", "skimage")
 
@@ -148,7 +151,7 @@ def test_dependencies_are_what_is_imported() -> None:
     libraries = set(imported_libraries()) - sys.stdlib_module_names - {"texcat"}
     distributions = packages_distributions()
     imported = {canonical(distributions[library][0]) for library in libraries}
-    assert declared == imported | NOT_IMPORTED
+    assert declared == imported - BROUGHT | NOT_IMPORTED
 
 
 @pytest.mark.parametrize("package", PACKAGES)
