@@ -208,14 +208,16 @@ class Pass:
     def _make(self, chunks: Iterable[Sequence[FoundFile]]) -> None:
         """Take files through all stages."""
         from .decoding import Decoder
-        from .textures import one_thread, own_stream
+        from .textures import few_threads, own_stream
 
         maker = self._maker
-        prepare: Callable[[], None] = _nothing
-        prepare_beside: Callable[[], None] = one_thread
-        # The encoder uses all cores for a batch, the stages beside it one for each of theirs.
-        encoders = 1
-        decoders = drafters = coders = max(1, (os.cpu_count() or 1) // 2)
+        half = max(1, (os.cpu_count() or 1) // 2)
+        # Two batches are encoded at once, each by half of the cores: threads of one wait for each other, and
+        # those of other stages, which have a core each, make some of them late.
+        encoders = min(2, os.cpu_count() or 1)
+        decoders = drafters = coders = half
+        prepare = partial(few_threads, half)
+        prepare_beside = partial(few_threads, 1)
         if maker.device.type == "cuda":
             prepare = partial(own_stream, maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
@@ -428,10 +430,6 @@ def _little_waiting(wanted: bool) -> Iterator[None]:
         if wanted:
             gc.unfreeze()
         sys.setswitchinterval(before)
-
-
-def _nothing() -> None:
-    """Prepare a thread that needs nothing."""
 
 
 def _read(file: FoundFile) -> _Job:

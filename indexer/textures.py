@@ -336,10 +336,10 @@ def _fetched(values: Tensor, low: Tensor, high: Tensor) -> list[Planes]:
     return [Planes(*each) for each in zip(*fetched, strict=True)]
 
 
-def one_thread() -> None:
-    """Let this thread compute alone, whatever others do: torch would spread each step over all cores."""
+def few_threads(count: int) -> None:
+    """Let this thread compute with so many, where torch would spread each step over all cores."""
     torch.get_num_threads()  # sets a default, once for each thread, which would come after the limit
-    threadpool_limits(1, user_api="openmp")
+    threadpool_limits(count, user_api="openmp")
 
 
 def own_stream(device: torch.device, priority: int = 0) -> None:
