@@ -6,7 +6,8 @@ JPEG files are made by repeating the photos of `--data`, each with a comment of 
 the same bytes. The encoder is open_clip ViT-B/16 at 512 px in bfloat16 with random weights: its speed is the
 same. `--tiny` is a small model, and `--builtin` the builtin encoder, to run all of this on a processor.
 
-- encoder only: the encoder's patch features of images that lie on the device, a batch at a time.
+- encoder only: the encoder's patch features of images that lie on the device, a batch at a time; measured
+  just before and just after each pass, as machines that others use, too, change.
 - end to end: `index_corpus`, from the first file that is opened to the last commit, on each of `--devices`
   (`cuda:0 cuda:0,cuda:1` is one card, then two). Loading the encoder and its directions are left out.
 - plain: a DataLoader with a worker a core, PIL, open_clip's own preprocessing and `encode_image`. It makes
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ import torch
 from PIL import Image
 from texcat.catalogue import Catalogue
 from texcat.indexer import Progress, index_corpus
-from texcat.indexer.encoders import DenseEncoder, load_encoder
+from texcat.indexer.encoders import load_encoder
 
 INTERESTS = 50
 MODEL = "ViT-B-16"
@@ -80,20 +81,20 @@ def main() -> None:
             spec += ",precision=bf16" if "cuda" in given.devices[0] else ""
         photos = sorted(given.data.glob("*.jpg"))
         made = make_photos(photos, max(given.images) + given.warm_up, folder / "photos")
-        encoder = load_encoder(spec, given.devices[0].split(",")[0])
         result: dict[str, Any] = {
             "card": card(),
             "encoder": spec.replace(str(folder), "..."),
+            "warm_up": end_to_end(
+                folder / "warm", spec, made[: given.warm_up], given.devices[0], given.batch_size
+            ),
+            "encoder_only": [encoder_only(spec, given.devices[0], given.batch_size)],
+            "runs": [],
         }
-        result["encoder_only"] = encoder_only(encoder, given.batch_size)
-        del encoder
-        result["runs"] = []
-        first = end_to_end(folder / "warm", spec, made[: given.warm_up], given.devices[0], given.batch_size)
-        result["runs"] += [{"devices": given.devices[0], "images": given.warm_up, **first}]
         for count, devices in product(given.images, given.devices):
             chosen = made[given.warm_up :][:count]
             whole = end_to_end(folder / "whole", spec, chosen, devices, given.batch_size)
-            result["runs"] += [{"devices": devices, "images": count, **whole}]
+            result["runs"].append({"devices": devices, "images": count, **whole})
+            result["encoder_only"].append(encoder_only(spec, given.devices[0], given.batch_size))
         if given.others and model is not None and checkpoint is not None:
             result["plain"] = plain(model, checkpoint, made[: given.others], given)
             result["clip_retrieval"] = clip_retrieval(model, checkpoint, made[: given.others], folder)
@@ -133,8 +134,9 @@ def make_photos(photos: list[Path], count: int, folder: Path) -> list[Path]:
     return made
 
 
-def encoder_only(encoder: DenseEncoder, batch_size: int | None) -> dict[str, float]:
-    """Images a second of the encoder by itself."""
+def encoder_only(spec: str, devices: str, batch_size: int | None) -> float:
+    """Images a second of the encoder by itself, on the first of `devices`."""
+    encoder = load_encoder(spec, devices.partition(",")[0])
     on_gpu = encoder.device != "cpu"
     size = batch_size or (128 if on_gpu else 8)
     images = torch.randint(0, 256, (size, 3, encoder.input_size, encoder.input_size), dtype=torch.uint8)
@@ -147,7 +149,7 @@ def encoder_only(encoder: DenseEncoder, batch_size: int | None) -> dict[str, flo
     for _ in range(rounds):
         encoder.patches(images)
     wait(encoder.device)
-    return {"batch": size, "images_a_second": size * rounds / (time.perf_counter() - begun)}
+    return size * rounds / (time.perf_counter() - begun)
 
 
 def wait(device: str) -> None:
@@ -298,28 +300,26 @@ def clip_retrieval(model: str, checkpoint: Path, photos: list[Path], folder: Pat
 
 def table(result: dict[str, Any]) -> str:
     """All of it, in Markdown."""
-    alone = result["encoder_only"]["images_a_second"]
     lines = [f"{result['card']}; {result['encoder']}; {INTERESTS} interests, default channels, codes", ""]
-
-    heads = "what, images, images/s, of encoder only, in the middle half, of encoder only"
+    heads = (
+        "what, images, images/s, encoder only just before; after, of their mean, in the middle half, of it"
+    )
     heads += ", GPU MB until a quarter; in all, host MB, decoded by CPU"
     lines += [f"| {heads} |".replace(", ", " | ").replace(";", ",")]
-    lines += ["|---|---|---|---|---|---|---|---|---|"]
-    lines += [
-        f"| encoder only, batches of {result['encoder_only']['batch']} | | {alone:,.0f} | 1 | | | | | |"
-    ]
-    for run in result["runs"]:
-        rate, middle = run["images_a_second"], run["steady_images_a_second"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+    alone = result["encoder_only"]
+    for run, (before, after) in zip(result["runs"], pairwise(alone), strict=True):
+        rate, middle, mean = run["images_a_second"], run["steady_images_a_second"], (before + after) / 2
         lines.append(
-            f"| end to end, {run['devices']} | {run['images']:,} | {rate:,.0f} | {rate / alone:.2f} | "
-            f"{middle:,.0f} | {middle / alone:.2f} | "
+            f"| end to end, {run['devices']} | {run['images']:,} | {told(rate)} | "
+            f"{told(before)}, {told(after)} | {rate / mean:.2f} | {told(middle)} | {middle / mean:.2f} | "
             f"{run['early_gpu_peak_mb']:,.0f}, {run['gpu_peak_mb']:,.0f} | "
             f"{run['early_host_peak_mb']:,.0f}, {run['host_peak_mb']:,.0f} | {run['on_cpu']} |"
         )
     for name in ("plain", "clip_retrieval"):
         if result.get(name):
             rate = result[name]["images_a_second"]
-            lines.append(f"| {name} | | {rate:,.0f} | {rate / alone:.2f} | | | | | |")
+            lines.append(f"| {name} | | {told(rate)} | | {rate / alone[-1]:.2f} | | | | | |")
     for run in result["runs"]:
         lines += ["", f"Stages, {run['devices']}, {run['images']:,} images:", ""]
         lines += ["| stage | threads | busy, s | share | ms an image |", "|---|---|---|---|---|"]
@@ -329,6 +329,11 @@ def table(result: dict[str, Any]) -> str:
             for stage in run["stages"]
         ]
     return "\n".join(lines)
+
+
+def told(rate: float) -> str:
+    """A rate, with a decimal where it is small."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
 if __name__ == "__main__":
