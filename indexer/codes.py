@@ -30,7 +30,7 @@ from ..catalogue.codes import (
 )
 from ..catalogue.errors import UsageError
 from ..catalogue.grid import resize_matrix
-from .matrices import fetch, on_device
+from .matrices import both_sides, fetch, largest, on_device
 
 BUDGET = 11_976
 """Bytes of a code at most: with the header of its record they are 12,000, in three pages of LMDB."""
@@ -106,17 +106,18 @@ class Coder:
         dim = len(self._spread)
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
-        if not torch.linalg.vector_norm(features, math.inf) < _TOO_LARGE:
+        if not largest(features) < _TOO_LARGE:
             raise UsageError(
                 "features must be finite, and below 1e30: the encoder gives numbers out of range"
             )
         rows, columns = (
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
-        # With the dims last, as encoders on a GPU have them, each product goes over memory as it lies.
-        across = columns @ features.permute(0, 2, 3, 1)
-        both = rows @ across.flatten(2)
-        kept = both.reshape(len(features), -1, dim)
+        if features.is_contiguous():
+            kept = both_sides(rows, features, columns).flatten(2).mT
+        else:  # as encoders on a GPU have them, with the dims last: each product goes over memory as it lies
+            across = columns @ features.permute(0, 2, 3, 1)
+            kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
         fitter = _Fitter(kept @ self._spread.mT, self._side)
         exponents = fitter.search()
         codes = [b""] * len(features)

@@ -36,6 +36,12 @@ def resize(planes: Tensor, side: int) -> Tensor:
     return both_sides(rows, planes, columns)
 
 
+def largest(numbers: Tensor) -> Tensor:
+    """The largest absolute value, []; NaN if one of the numbers is."""
+    low, high = torch.aminmax(numbers)  # goes over them once, where others need several times as long
+    return torch.maximum(-low, high)
+
+
 def fetch(*tensors: Tensor) -> list[NDArray[Any]]:
     """Tensors as arrays; from a GPU through pinned memory, all on their way before one is waited for."""
     copies = [tensor.to("cpu", non_blocking=True) for tensor in tensors]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from .encoders import DenseEncoder
 from .graphs import Function, Graph
 from .images import WORKING_SIZE, to_square
 from .lacking import Lacking
-from .matrices import fetch, resize
+from .matrices import fetch, largest, resize
 
 _log = logging.getLogger(__name__)
 _Out = TypeVar("_Out")
@@ -174,7 +173,7 @@ class TextureMaker:
         self, start: int, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]
     ) -> tuple[dict[int, Planes], dict[int, InterestMaps]]:
         """Base textures and maps of a part of a batch that begins at `start`, by places in the batch."""
-        if not torch.linalg.vector_norm(features, math.inf).isfinite():
+        if not largest(features).isfinite():
             raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
         interests = sorted(frozenset().union(*(each.interests for each in lacking)))
         maps: dict[int, InterestMaps] = {}
