@@ -161,7 +161,7 @@ class Pass:
         self._prepare(encoder, vectors, batch_size)
         self._report()
         try:
-            self._make(_chunks(self.files, self._most, ends_small=self._maker.device.type == "cuda"))
+            self._make(_chunks(self.files, self._most))
         except KeyboardInterrupt:
             self._commit()
             raise
@@ -440,19 +440,16 @@ def _read(file: FoundFile) -> _Job:
     return _Job(file, content, ImageKey.of(content))
 
 
-def _chunks(
-    files: Sequence[FoundFile], most: Callable[[], int], ends_small: bool
-) -> Iterator[Sequence[FoundFile]]:
-    """`files`, at most so many at a time; fewer at both ends, if these shall be small.
+def _chunks(files: Sequence[FoundFile], most: Callable[[], int]) -> Iterator[Sequence[FoundFile]]:
+    """`files`, at most so many at a time; fewer at both ends.
 
     A pipeline fills and drains in the time that a batch takes: the sooner, the fewer images that has.
     """
     start, grown = 0, 1
     while start < len(files):
         size = most()
-        if ends_small:
-            least = max(1, size // 8)
-            size = min(size, least * grown, max(least, (len(files) - start) // 2))
+        least = max(1, size // 8)
+        size = min(size, least * grown, max(least, (len(files) - start) // 2))
         chunk = files[start : start + size]
         yield chunk
         start, grown = start + len(chunk), 2 * grown
