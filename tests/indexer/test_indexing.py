@@ -314,11 +314,11 @@ class Cramped(TinyEncoder):
 
 
 def test_a_batch_that_memory_is_too_small_for_is_made_in_halves(catalogue: Catalogue, photos: Path) -> None:
-    encoder = Cramped(2)
+    encoder = Cramped(1)
     report = index_corpus(catalogue, [photos], encoder=encoder, batch_size=6)
     assert (report.indexed, report.skipped) == (6, ())
     assert encoder.encoded == 5
-    assert encoder.refused == 1, "5, then 2 from the first batch on"
+    assert encoder.refused == 1, "the first batch of two"
     with Catalogue.create(catalogue.path.with_name("roomy")) as other:
         other.add_interest("red")
         other.add_interest("blue")
