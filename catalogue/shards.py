@@ -164,7 +164,8 @@ class LmdbTextureStore:
                 # Of images without a base, as all are at first, nothing more is looked up.
                 based = file.use([key + _BASE for key in chunk], codec.EMPTY, self._based(chunk))
                 names = [key + suffix for key in based for suffix in suffixes]
-                yield from file.use(names, codec.EMPTY, self._lacking(based, wanted)) if based else ()
+                if based:
+                    yield from file.use(names, codec.EMPTY, self._lacking(based, wanted))
 
     def code(self, key: ImageKey) -> bytes | None:
         def sound(records: list[Buffer]) -> bytes | None:

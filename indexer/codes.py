@@ -62,8 +62,9 @@ _EXPONENTS_AN_E = 28
 _LADDER = 16
 """Square root of the number of exponents."""
 
-_SPREAD = 10.0
-"""c of `_Fitter._estimated`, fitted to codes: for photos they are off by one at most, for noise by three."""
+_SPREAD = 12.0
+"""c of `_Fitter._estimated`, fitted to codes of 40 photos, maps of 16x16 and 32x32: it is off by less than one in
+the mean, by three at most."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _TOO_LARGE = 1e30
@@ -238,15 +239,15 @@ class _Fitter:
         that 16 of them far apart are looked at, and then 16 next to each other.
         """
         area, width = self._rest.shape[1:]
-        singular = self._singular[:, None]
+        singular = self._singular
         found = torch.zeros_like(self._size, dtype=torch.int64)
         for stride in (_LADDER, 1):
-            exponent = found[:, None] + stride * torch.arange(_LADDER, device=found.device)
+            exponent = found + stride * torch.arange(_LADDER, device=found.device)[:, None]
             step = self._step(exponent)[:, :, None]
             squared = torch.where(singular > LEAST_RANK * step, singular / step, 0).square() * _SPREAD
             bits = (1 + squared * (FINENESS**2 / area)).log2() * area + (1 + squared / width).log2() * width
             fits = bits.sum(2) <= 16 * BUDGET
-            found = found + stride * (fits.sum(1) - 1).clamp(min=0)
+            found = found + stride * (fits.sum(0) - 1).clamp(min=0)
         return found
 
     def _foretell(self, exponent: Tensor) -> Tensor:
@@ -301,10 +302,9 @@ class _Fitter:
         return tables
 
     def _step(self, exponent: Tensor) -> Tensor:
-        """Step 2^(-exponent / 16), float32 of the shape of `exponent`, [B] or [B, n]."""
+        """Step 2^(-exponent / 16), float32 of the shape of `exponent`, [B] or [n, B]."""
         step = torch.exp2(-exponent.double() / _STEPS_AN_OCTAVE)
-        least = _SMALLEST / self._size
-        return torch.maximum(step, least if exponent.ndim == 1 else least[:, None]).float()
+        return torch.maximum(step, _SMALLEST / self._size).float()
 
     def _rank(self, step: Tensor) -> Tensor:
         """How many singular values are worth keeping with a step: [B]."""
@@ -395,13 +395,12 @@ def _huffman_bytes(packed: _Packed) -> Tensor:
     first = packed.wide // 2
     last = first + (packed.end - packed.wide) // 2
     counts = torch.zeros(2, len(first), 256, dtype=torch.int32, device=first.device)
-    for kind, blocks, start, end in ((0, packed.blocks, None, packed.wide), (1, packed.pairs, first, last)):
+    kinds = (packed.blocks, torch.zeros_like(first), packed.wide), (packed.pairs, first, last)
+    for found, (blocks, start, end) in zip(counts, kinds, strict=True):
         place = torch.arange(blocks.shape[1], device=blocks.device)
-        inside = place < end[:, None]
-        if start is not None:
-            inside &= place >= start[:, None]
-        symbols = blocks.flatten(1).long() + 128
-        counts[kind].scatter_add_(1, symbols, inside.int()[:, :, None].expand(blocks.shape).flatten(1))
+        inside = (place >= start[:, None]) & (place < end[:, None])
+        counted = inside.int()[:, :, None].expand(blocks.shape).flatten(1)
+        found.scatter_add_(1, blocks.flatten(1).long() + 128, counted)
     counts = counts.float()
     bits = torch.zeros(counts.shape[:2], device=counts.device)
     for _ in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,11 +322,11 @@ def has_codebook(catalogue: Catalogue) -> bool:
     return True
 
 
-def incomplete_files(catalogue: Catalogue, files: Iterable[KnownFile], codes: bool) -> list[KnownFile]:
+def incomplete_files(catalogue: Catalogue, files: Sequence[KnownFile], codes: bool) -> list[KnownFile]:
     """Those of `files` whose record is gone, or lacks the map of an interest or a code it shall have."""
     wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
-    files = [known for known in files if known.key is not None]
-    lacking = lacks(catalogue, dict.fromkeys(known.key for known in files if known.key), wanted, codes)
+    keys = {known.key for known in files if known.key is not None}
+    lacking = lacks(catalogue, keys, wanted, codes)
     return [known for known in files if known.key is not None and lacking[known.key]]
 
 

@@ -142,8 +142,6 @@ class Pass:
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self.codes = codes
         self._claimed: set[ImageKey] = set()
-        # What this pass writes is claimed before. Looking all of that up would only keep others waiting.
-        self._nothing_held = next(iter(catalogue.store.keys()), None) is None
         self._undecodable: dict[ImageKey, str] = {}
         self._pending: list[_Batch] = []
         self._reported: Progress | None = None
@@ -273,8 +271,7 @@ class Pass:
 
     def _claim_keys(self, keys: Sequence[ImageKey | None]) -> list[Lacking | None]:
         """What is to be made of images; None of one that is a file's before, or of which all is known."""
-        found = iter(self._claim_all([key for key in keys if key is not None]))
-        claimed = [None if key is None else next(found) for key in keys]
+        claimed = self._claim_all(keys)
         known = self._catalogue.registry.image_size
         return [
             None if lacking is None or (key is not None and not lacking and known(key)) else lacking
@@ -293,23 +290,20 @@ class Pass:
 
     def _claim(self, batch: _Batch) -> _Batch:
         """Find out, in the order of files, what is to be made of each image: by the first that holds it."""
-        keyed = [job for job in batch.jobs if job.key is not None]
-        for job, lacking in zip(keyed, self._claim_all([job.key for job in keyed if job.key]), strict=True):
+        claimed = self._claim_all([job.key for job in batch.jobs])
+        for job, lacking in zip(batch.jobs, claimed, strict=True):
             if lacking is not None:
                 job.lacking, job.first = lacking, True
         return batch
 
-    def _claim_all(self, keys: Sequence[ImageKey]) -> list[Lacking | None]:
-        """What is to be made of images; None when a file before sees to that."""
-        unclaimed = dict.fromkeys(key for key in keys if key not in self._claimed)
+    def _claim_all(self, keys: Sequence[ImageKey | None]) -> list[Lacking | None]:
+        """What is to be made of images; None where there is none, or a file before sees to that."""
+        unclaimed = dict.fromkeys(key for key in keys if key is not None and key not in self._claimed)
         self._claimed.update(unclaimed)
-        if self._nothing_held:
-            lacking = dict.fromkeys(unclaimed, Lacking(True, self._wanted, self.codes))
-        else:
-            lacking = lacks(self._catalogue, unclaimed, self._wanted, self.codes)
+        lacking = lacks(self._catalogue, unclaimed, self._wanted, self.codes)
         for key in self.again.keys() & lacking.keys():
             lacking[key] = replace(lacking[key], interests=lacking[key].interests | self.again[key])
-        return [lacking.pop(key, None) for key in keys]
+        return [None if key is None else lacking.pop(key, None) for key in keys]
 
     def _decode(self, batch: _Batch) -> _Batch:
         """Decode the images that something is to be made of."""
@@ -406,7 +400,10 @@ class Pass:
 def lacks(
     catalogue: Catalogue, keys: Collection[ImageKey], wanted: frozenset[int], codes: bool
 ) -> dict[ImageKey, Lacking]:
-    """What each image lacks of its base, the maps of `wanted`, and its code if it shall have one."""
+    """What each image lacks of its base, the maps of `wanted`, and its code if it shall have one.
+
+    One whose base is not there, or damaged, lacks all of it: nothing else is looked up.
+    """
     missing = dict(catalogue.store.lacking(keys, wanted))
     coded = {key for key, _ in catalogue.store.codes(missing)} if codes else set(keys)
     return {key: Lacking(key not in missing, missing.get(key, wanted), key not in coded) for key in keys}

@@ -244,10 +244,12 @@ class TextureMaker:
         On a GPU by a graph, which each thread records for as many images as come twice in succession. Where
         that cannot be, it is told, and no longer tried.
         """
+        if self.device.type != "cuda":
+            return function(Control(), *inputs)
         count = len(inputs[0])
         recording = self._recordings.setdefault((what, get_ident()), _Recording())
         again, recording.last = recording.last == count, count
-        if self.device.type == "cuda" and again and recording.possible:
+        if again and recording.possible:
             graph = recording.graph  # another thread may drop it
             try:
                 if graph is None or recording.count != count:

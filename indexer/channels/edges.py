@@ -29,13 +29,13 @@ class Edges:
     def edge_x(self) -> Tensor:
         """Mean over the cell of the signed horizontal gradient, in [-1, 1]."""
         pixels = self._pixels
-        return pixels.sums[2][:, 0] if pixels.on_gpu else block_mean(self._gradient_x, CELL)
+        return pixels.sums.edges[:, 0] if pixels.on_gpu else block_mean(self._gradient_x, CELL)
 
     @property
     def edge_y(self) -> Tensor:
         """Mean over the cell of the signed vertical gradient, in [-1, 1]."""
         pixels = self._pixels
-        return pixels.sums[2][:, 1] if pixels.on_gpu else block_mean(self._gradient_y, CELL)
+        return pixels.sums.edges[:, 1] if pixels.on_gpu else block_mean(self._gradient_y, CELL)
 
     @property
     def edge_magnitude(self) -> Tensor:
@@ -44,7 +44,7 @@ class Edges:
         Averaged after the root: an outline through the cell counts, whichever way it turns.
         """
         if self._pixels.on_gpu:
-            return self._pixels.sums[2][:, 2]
+            return self._pixels.sums.edges[:, 2]
         return block_mean(torch.hypot(self._gradient_x, self._gradient_y), CELL).div_(sqrt(2))
 
     @cached_property

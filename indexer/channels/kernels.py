@@ -9,6 +9,7 @@ when they are first used, in a few seconds, and keeps what comes out.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -18,24 +19,36 @@ from torch import Tensor
 from ...catalogue.derived import LUMA
 
 _WIDTH = 64
-"""Pixels, to the right, that a program of the kernels of pixels goes over."""
+"""Pixels, to the right, that a program of the kernels of pixels goes over.
+
+Programs have one warp each: more take longer (design/0014)."""
 
 _RED, _GREEN, _BLUE = (tl.constexpr(weight / 255) for weight in LUMA)
 _HALF_DIAGONAL = tl.constexpr(math.sqrt(0.5))
 
 
-def pixel_means(images: Tensor, cell: int, block: int) -> tuple[Tensor, Tensor, Tensor]:
+class PixelMeans(NamedTuple):
+    """Of images [B, 3, H, H], all float32.
+
+    Attributes:
+        blocks: means of values over blocks, 0 to 255: [B, 3, H / block, H / block].
+        squares: means of squared values over cells: [B, 3, H / cell, H / cell].
+        edges: means over cells of the gradient to the right, downwards, and of its magnitude, as the channels
+            of `Edges` have them: [B, 3, H / cell, H / cell].
+    """
+
+    blocks: Tensor
+    squares: Tensor
+    edges: Tensor
+
+
+def pixel_means(images: Tensor, cell: int, block: int) -> PixelMeans:
     """What `Pixels` and `Edges` sum over the pixels of images, uint8 [B, 3, H, H], at one go.
 
     Args:
         images: whose side is a multiple of 64.
         cell: side of a cell, in pixels.
         block: side of a block, in pixels.
-
-    Returns:
-        Float32: means of blocks [B, 3, H / block, H / block], 0 to 255; means of squares over cells
-        [B, 3, H / cell, H / cell]; and the means over cells of the gradient to the right, downwards, and of
-        its magnitude [B, 3, H / cell, H / cell], as the channels of `Edges` have them.
     """
     count, _, side, _ = images.shape
     cells, blocks = side // cell, side // block
@@ -46,7 +59,7 @@ def pixel_means(images: Tensor, cell: int, block: int) -> tuple[Tensor, Tensor, 
     with torch.cuda.device_of(images):
         _mean_kernel[grid](images.contiguous(), luma, means, squares, side, cell, block, _WIDTH, num_warps=1)
         _edge_kernel[grid](luma, edges, side, cell, _WIDTH, num_warps=1)
-    return means, squares, edges
+    return PixelMeans(means, squares, edges)
 
 
 def superpixels(colour: Tensor, start: Tensor, along: Tensor, step: int, rounds: int) -> Tensor:
@@ -141,6 +154,18 @@ def _edge_kernel(lumas, edges, SIDE: tl.constexpr, CELL: tl.constexpr, WIDTH: tl
 
 
 @triton.jit
+def _feature(colour, along, image, row, column, inside, AXIS: tl.constexpr, SIDE: tl.constexpr):
+    """What SLIC compares of pixels: row, column, or one of three of colour; 0 for those not `inside`."""
+    if AXIS == 0:
+        at = along + row
+    elif AXIS == 1:
+        at = along + column
+    else:
+        at = colour + ((image * 3 + AXIS - 2) * SIDE + row) * SIDE + column
+    return tl.load(at, inside, 0.0)
+
+
+@triton.jit
 def _assign_kernel(
     colour,
     along,
@@ -171,12 +196,7 @@ def _assign_kernel(
     apart = tl.zeros((16, AREA), tl.float32)
     squared = tl.zeros((16,), tl.float32)
     for axis in tl.static_range(5):
-        if axis == 0:
-            value = tl.load(along + row, inside, 0.0)
-        elif axis == 1:
-            value = tl.load(along + column, inside, 0.0)
-        else:
-            value = tl.load(colour + ((image * 3 + axis - 2) * SIDE + row) * SIDE + column, inside, 0.0)
+        value = _feature(colour, along, image, row, column, inside, axis, SIDE)
         centre = tl.load(centres + (image * 5 + axis) * CENTRES * CENTRES + other, there, 0.0)
         squared += centre * centre
         apart += (-2 * centre)[:, None] * value[None, :]
@@ -189,12 +209,7 @@ def _assign_kernel(
         chosen = (apart == tl.min(apart, 0)[None, :]) & inside[None, :]
         at = sums + (number * 9 + near) * 6
         for axis in tl.static_range(5):
-            if axis == 0:
-                value = tl.load(along + row, inside, 0.0)
-            elif axis == 1:
-                value = tl.load(along + column, inside, 0.0)
-            else:
-                value = tl.load(colour + ((image * 3 + axis - 2) * SIDE + row) * SIDE + column, inside, 0.0)
+            value = _feature(colour, along, image, row, column, inside, axis, SIDE)
             tl.store(at + axis, tl.sum(tl.where(chosen, value[None, :], 0.0), 1), near < 9)
         tl.store(at + 5, tl.sum(chosen.to(tl.float32), 1), near < 9)
 

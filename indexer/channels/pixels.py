@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -10,6 +11,9 @@ from torch import Tensor
 from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
 from ..images import WORKING_SIZE
+
+if TYPE_CHECKING:
+    from .kernels import PixelMeans
 
 CELL = WORKING_SIZE // GRID
 """Side of a cell, in pixels."""
@@ -74,12 +78,12 @@ class Pixels:
     @cached_property
     def _blocks(self) -> Tensor:
         """`reduced`, 0 to 255: exact."""
-        return self.sums[0] if self.on_gpu else block_mean(self.rgb, _BLOCK)
+        return self.sums.blocks if self.on_gpu else block_mean(self.rgb, _BLOCK)
 
     @cached_property
     def square_means(self) -> Tensor:
         """[B, 3, 32, 32]: means over cells of squared values, 0 to 255^2: exact."""
-        return self.sums[1] if self.on_gpu else block_mean(self.rgb.square(), CELL)
+        return self.sums.squares if self.on_gpu else block_mean(self.rgb.square(), CELL)
 
     @property
     def on_gpu(self) -> bool:
@@ -87,8 +91,8 @@ class Pixels:
         return self._bytes.is_cuda
 
     @cached_property
-    def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What `kernels.pixel_means` gives: `_blocks`, `square_means`, and the planes of `Edges`."""
+    def sums(self) -> PixelMeans:
+        """`_blocks`, `square_means`, and the planes of `Edges`, on a GPU."""
         from . import kernels
 
         return kernels.pixel_means(self._bytes, CELL, _BLOCK)
