@@ -63,8 +63,8 @@ _LADDER = 16
 """Square root of the number of exponents."""
 
 _SPREAD = 12.0
-"""c of `_Fitter._estimated`, fitted to codes of 40 photos, maps of 16x16 and 32x32: it is off by less than one in
-the mean, by three at most."""
+"""c of `_Fitter._estimated`, fitted to 40 photos, maps of 16x16 and 32x32: off by less than one in the
+mean, by three at most."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _TOO_LARGE = 1e30
