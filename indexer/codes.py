@@ -92,6 +92,9 @@ class Coder:
     def __init__(self, codebook: Codebook, side: int, device: str) -> None:
         self._side = side
         self._spread = torch.from_numpy(codebook.spread).to(device)
+        if self._spread.is_cuda:
+            # Loads torch's linear algebra, which fails if two threads use it first (pytorch#90613).
+            torch.linalg.cholesky(torch.eye(1, device=device))
 
     @torch.inference_mode()
     def codes(self, features: Tensor, compress: Compress = map) -> list[bytes]:
@@ -216,9 +219,9 @@ class _Fitter:
         low = torch.zeros_like(self._size, dtype=torch.int64)
         high = torch.full_like(low, _FINEST)
         tried, found = self._estimated(), torch.empty_like(low)
-        left, fitter = torch.arange(len(low), device=low.device), self
+        left = torch.arange(len(low), device=low.device)
         while True:
-            size = fitter._foretell(tried)
+            size = self._foretold(left, tried)
             fits = size <= BUDGET
             low, high = torch.where(fits, tried, low), torch.where(fits, high, tried)
             aim = tried + (BUDGET / size).log().mul_(_EXPONENTS_AN_E).floor_().long()
@@ -230,7 +233,6 @@ class _Fitter:
                 exponents: list[int] = found.tolist()
                 return exponents
             left, tried, low, high = left[going_on], aim[going_on], low[going_on], high[going_on]
-            fitter = self._only(left)
 
     def _estimated(self) -> Tensor:
         """About the exponent that `search` finds, int64 [B], from the singular values alone.
@@ -243,16 +245,26 @@ class _Fitter:
         found = torch.zeros_like(self._size, dtype=torch.int64)
         for stride in (_LADDER, 1):
             exponent = found + stride * torch.arange(_LADDER, device=found.device)[:, None]
-            step = self._step(exponent)[:, :, None]
+            step = _step(exponent, self._size)[:, :, None]
             squared = torch.where(singular > LEAST_RANK * step, singular / step, 0).square() * _SPREAD
             bits = (1 + squared * (FINENESS**2 / area)).log2() * area + (1 + squared / width).log2() * width
             fits = bits.sum(2) <= 16 * BUDGET
             found = found + stride * (fits.sum(0) - 1).clamp(min=0)
         return found
 
-    def _foretell(self, exponent: Tensor) -> Tensor:
-        """Bytes that codes with the steps of these exponents will have: float32 [B]."""
-        step = self._step(exponent)
+    def _foretold(self, chosen: Tensor, exponent: Tensor) -> Tensor:
+        """Bytes that codes of `chosen` images with the steps of these exponents will have: float32 [n]."""
+        if self._size.is_cuda:
+            from .foretelling import code_bytes
+
+            step = _step(exponent, self._size[chosen])
+            orders = on_device(_orders, step.device, *self._rest.shape[1:])
+            return code_bytes(self._left, self._right, self._mean, self._singular, chosen, step, orders)
+        return (self if len(chosen) == len(self._size) else self._only(chosen))._sizes(exponent)
+
+    def _sizes(self, exponent: Tensor) -> Tensor:
+        """The same for all images, on a processor."""
+        step = _step(exponent, self._size)
         rank = self._rank(step)
         most = int(rank.amax())
         u, _ = self._rounded(step, rank, most)
@@ -275,14 +287,17 @@ class _Fitter:
         return fitter
 
     def _tables(self, exponent: Tensor) -> list[_Table]:
-        step = self._step(exponent)
+        step = _step(exponent, self._size)
         rank = self._rank(step)
         most = int(rank.amax())
         u, fineness = self._rounded(step, rank, most)
         rows = u / fineness[:, :, None]
         kept = torch.arange(most, device=rank.device) < rank[:, None]
         products = rows @ rows.mT + torch.where(kept, _RIDGE, 1).diag_embed()
-        fitted = torch.cholesky_inverse(torch.linalg.cholesky(products)) @ (rows @ self._rest)
+        lower = torch.linalg.cholesky(products)
+        # Not by `cholesky_inverse`, which takes memory from a GPU itself, and so has all of it wait.
+        half = torch.linalg.solve_triangular(lower, rows @ self._rest, upper=False)
+        fitted = torch.linalg.solve_triangular(lower.mT, half, upper=True)
         b = torch.cat((self._mean, fitted / fineness[:, :, None]), 1)
         scales = torch.cat((torch.ones_like(step)[:, None], 1 / fineness), 1)
         scales = torch.maximum(scales, b.abs().amax(2) / (LARGEST * step[:, None])).half()
@@ -300,11 +315,6 @@ class _Fitter:
             halves = pairs[wide // 2 : wide // 2 + (end - wide) // 2]
             tables.append(_Table(self._side, kept, width, step, rows[: 1 + ranks], blocks[:wide], halves))
         return tables
-
-    def _step(self, exponent: Tensor) -> Tensor:
-        """Step 2^(-exponent / 16), float32 of the shape of `exponent`, [B] or [n, B]."""
-        step = torch.exp2(-exponent.double() / _STEPS_AN_OCTAVE)
-        return torch.maximum(step, _SMALLEST / self._size).float()
 
     def _rank(self, step: Tensor) -> Tensor:
         """How many singular values are worth keeping with a step: [B]."""
@@ -338,7 +348,9 @@ class _Fitter:
         behind = torch.arange(1, blocks.shape[1] + 1, device=u.device)
         wide, end = ((behind * (largest > bound)).amax(1) for bound in (NARROW, 0))
         wide = wide + (end - wide) % 2
-        aligned = (wide % 2)[:, None] + torch.arange((blocks.shape[1] - 1) // 2 * 2, device=u.device)
+        last = blocks.shape[1] - 1
+        aligned = (wide % 2)[:, None] + torch.arange((last + 1) // 2 * 2, device=u.device)
+        aligned = aligned.clamp_(max=last)  # of a pair beyond the end
         halves = blocks.gather(1, aligned[:, :, None].expand(-1, -1, BLOCK))
         low, high = halves[:, 0::2], halves[:, 1::2]
         return _Packed(blocks, low & 15 | high << 4, wide, end)
@@ -379,6 +391,12 @@ def _orthonormal(columns: Tensor) -> Tensor:
     lower = torch.linalg.cholesky(products + ridge)
     rows: Tensor = torch.linalg.solve_triangular(lower, exact.mT, upper=False)
     return rows.mT.float()
+
+
+def _step(exponent: Tensor, size: Tensor) -> Tensor:
+    """Step 2^(-exponent / 16), float32 of the shape of `exponent`, [B] or [n, B], for matrices of `size`."""
+    step = torch.exp2(-exponent.double() / _STEPS_AN_OCTAVE)
+    return torch.maximum(step, _SMALLEST / size).float()
 
 
 def _away_from_zero(numbers: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import multiprocessing
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
@@ -46,6 +47,7 @@ class Task:
         codes: whether images get codes.
         again: maps that are made though they are held, by image.
         batch_size: as for `index_corpus`.
+        fresh: as for `Pass`.
     """
 
     path: Path
@@ -54,6 +56,7 @@ class Task:
     codes: bool
     again: Mapping[ImageKey, frozenset[int]]
     batch_size: int | None
+    fresh: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,9 @@ class Crew:
         self, files: Iterator[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
     ) -> Iterator[Finished]:
         """Let processes on `devices` share `files`; those that a process takes along are given to `lose`."""
-        self._members = [self._start(device) for device in devices]
+        # At once: one that starts reads its task, which may be large, only once it has loaded its libraries.
+        with ThreadPoolExecutor(len(devices)) as pool:
+            list(pool.map(self._start, devices))
         while self._members:
             asking: dict[Any, _Member] = {each.asking: each for each in self._members if each.asks}
             results: dict[Any, _Member] = {each.results: each for each in self._members}
@@ -148,16 +153,16 @@ class Crew:
                     remaining = next(files, None)
                     if remaining is not None:
                         files = chain([remaining], files)
-                        self._members.append(self._start(member.device))
+                        self._start(member.device)
 
-    def _start(self, device: str) -> _Member:
+    def _start(self, device: str) -> None:
         asking, asked = self._context.Pipe()
         results, sent = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_work, args=(self._task, device, asked, sent), daemon=True)
         process.start()
         asked.close()
         sent.close()
-        return _Member(device, process, asking, results)
+        self._members.append(_Member(device, process, asking, results))
 
     def _give(self, member: _Member, files: Iterator[FoundFile]) -> None:
         """Give a process as many files as it asks for; none when there are no more, or it is no more."""
@@ -214,6 +219,7 @@ class _Part(Pass):
 
     def __init__(self, task: Task, catalogue: Catalogue, asked: Connection, sent: Connection) -> None:
         super().__init__(catalogue, lambda progress: None, (), task.codes, task.again)
+        self.fresh = task.fresh
         self._asked = asked
         self._sent = sent
 

@@ -8,10 +8,10 @@ refuses, are decoded by the processor, on all of its cores.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from threading import Lock
 from typing import Self
 
@@ -25,7 +25,6 @@ from ..catalogue.errors import ImageReadError
 from .codes import Compress
 from .images import WORKING_SIZE, colour_table, decode_image
 from .jpeg import PlainJpeg, plain_jpeg
-from .matrices import both_sides
 from .textures import TextureMaker
 
 TABLE_SIDE = 33
@@ -76,6 +75,12 @@ class Decoder:
         self._maker = maker
         self._on_gpu = maker.device.type == "cuda"
         self._pool = ThreadPoolExecutor(os.cpu_count(), "texcat-decode") if self._on_gpu else None
+        if self._on_gpu:
+            # nvJPEG only reads the files, and to copy them holds Python's lock. But of bytes that must not be
+            # written to, torch warns, once in a process: now.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.frombuffer(b"x", dtype=torch.uint8)
 
     def __enter__(self) -> Self:
         return self
@@ -134,8 +139,7 @@ class Decoder:
             return []
         from torchvision.io import ImageReadMode, decode_jpeg
 
-        # Copied, as torch wants to be able to write. Python's lock is kept: to get it back takes longer.
-        encoded = [torch.frombuffer(bytearray(content), dtype=torch.uint8) for content in contents]
+        encoded = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
         try:
             return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
         except torch.OutOfMemoryError:
@@ -146,20 +150,13 @@ class Decoder:
             half = len(contents) // 2
             return self._by_gpu(contents[:half]) + self._by_gpu(contents[half:])
 
-    def _converted(self, squares: Tensor, profile: bytes) -> Tensor:
-        """Squares [B, 3, side, side], 0 to 255, whose colours an ICC profile tells, in sRGB."""
-        if not profile:
-            return squares
+    def _table(self, profile: bytes) -> Tensor | None:
+        """What the colours of an ICC profile are in sRGB, for `_converted`; None where they are the same."""
         if profile not in self._tables:
-            found = colour_table(profile, TABLE_SIDE)
+            found = colour_table(profile, TABLE_SIDE) if profile else None
             table = None if found is None else torch.from_numpy(found.copy()).to(self._maker.device).float()
             self._tables[profile] = None if table is None else table.permute(3, 2, 1, 0)[None]
-        table = self._tables[profile]
-        if table is None:
-            return squares
-        places = (squares.float() / 127.5 - 1).permute(0, 2, 3, 1)[:, None]
-        tables = table.expand(len(squares), -1, -1, -1, -1)
-        return F.grid_sample(tables, places, padding_mode="border", align_corners=True)[:, :, 0].round_()
+        return self._tables[profile]
 
     def _put_together(
         self, found: Sequence[_Squares | ImageReadError | None], images: dict[int, tuple[Tensor, PlainJpeg]]
@@ -183,63 +180,48 @@ class Decoder:
             return Decoded(
                 outcomes, working, working if same else maker.batch([each.square for each in squared])
             )
-        parts: dict[int, list[Tensor]] = {size: [] for size in (WORKING_SIZE, side)}
-        order = [place for place in rows if place not in images]
+        batches = self._squashed(images, {WORKING_SIZE, side})
         if squared:
-            parts[side] = [maker.batch([each.square for each in squared])]
-            parts[WORKING_SIZE] = [maker.batch([each.working for each in squared])]
-        for groups in _alike(images):
-            order += [place for places in groups for place in places]
-            shapes = [reduced(torch.stack([images[place][0] for place in places])) for places in groups]
-            plain = images[groups[0][0]][1]
-            for size, made in parts.items():
-                made.append(self._converted(plain.turn(squeezed(shapes, size)), plain.profile).byte())
-        # Put in order at the end, by one index: each that goes to the GPU waits for all that was begun.
-        index = torch.from_numpy(np.argsort(order)).to(maker.device)
-        batches = {size: torch.cat(made)[index] for size, made in parts.items()}
+            order = [*images, *(place for place in rows if place not in images)]
+            index = self._index(np.argsort(order))
+            others = {
+                side: [each.square for each in squared],
+                WORKING_SIZE: [each.working for each in squared],
+            }
+            batches = {
+                size: torch.cat((made, maker.batch(others[size])))[index] for size, made in batches.items()
+            }
         return Decoded(outcomes, batches[WORKING_SIZE], batches[side])
 
+    def _squashed(
+        self, images: dict[int, tuple[Tensor, PlainJpeg]], sizes: Collection[int]
+    ) -> dict[int, Tensor]:
+        """Images from the GPU as upright squares in sRGB, in order: uint8 [B, 3, size, size] of each size."""
+        from .resampling import squares
 
-def _alike(images: dict[int, tuple[Tensor, PlainJpeg]]) -> list[list[list[int]]]:
-    """Places of images that are turned alike and have one profile; of these, of those that have one shape."""
-    groups: dict[object, dict[torch.Size, list[int]]] = {}
-    for place, (image, found) in images.items():
-        shapes = groups.setdefault((found.orientation, found.profile), {})
-        shapes.setdefault(image.shape, []).append(place)
-    return [list(shapes.values()) for shapes in groups.values()]
+        pixels = [image for image, _ in images.values()]
+        orientations = [found.orientation for _, found in images.values()]
+        batches = {size: squares(pixels, orientations, size) for size in sizes}
+        profiles: dict[bytes, list[int]] = {}
+        for row, (_, found) in enumerate(images.values()):
+            profiles.setdefault(found.profile, []).append(row)
+        for profile, rows in profiles.items():
+            if (table := self._table(profile)) is None:
+                continue
+            index = self._index(np.array(rows))
+            for made in batches.values():
+                made[index] = _converted(made[index], table)
+        return batches
 
-
-def reduced(images: Tensor) -> Tensor:
-    """Images uint8 [B, 3, H, W]; large ones at 1/2, 1/4 or 1/8, in float32, as `decode_image` has them."""
-    height, width = images.shape[2:]
-    fits = [scale for scale in (8, 4, 2) if min(height, width) >= 2 * WORKING_SIZE * scale]
-    return F.avg_pool2d(images.float(), fits[0], ceil_mode=True) if fits else images
-
-
-def squeezed(shapes: Sequence[Tensor], side: int) -> Tensor:
-    """The whole of images, 0 to 255, squashed to squares: whole numbers [sum of B, 3, side, side].
-
-    Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses. On a GPU in half
-    precision, in which a number below 256 is off by 1/16 at most: one in 25 is rounded to the other side.
-
-    Args:
-        shapes: images [B, 3, H, W] of each shape.
-    """
-    kind = torch.float16 if shapes[0].is_cuda else torch.float32
-    squares = []
-    for images in shapes:
-        rows, columns = (_bicubic(n, side, images.device, kind) for n in images.shape[2:])
-        squares.append(both_sides(rows, images.to(kind), columns))
-    return torch.cat(squares).round_().clamp_(0, 255)
+    def _index(self, rows: NDArray[np.intp]) -> Tensor:
+        """Rows of a batch where it is: from pinned memory, as else it would wait for all that was begun."""
+        index = torch.from_numpy(rows)
+        return index.pin_memory().to(self._maker.device, non_blocking=True) if self._on_gpu else index
 
 
-@lru_cache(maxsize=256)
-def _bicubic(n: int, side: int, device: torch.device, kind: torch.dtype) -> Tensor:
-    """[side, n]: what each of n pixels in a line gives to each of `side` (Keys's kernel, a = -0.5)."""
-    step = n / side
-    centre = (torch.arange(side, device=device, dtype=torch.float64) + 0.5) * step
-    pixel = torch.arange(n, device=device) + 0.5
-    x = ((pixel - centre[:, None]) / max(step, 1)).abs()
-    near, far = (1.5 * x - 2.5) * x * x + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
-    weights = torch.where(x < 1, near, torch.where(x < 2, far, 0))
-    return (weights / weights.sum(1, keepdim=True)).to(kind)
+def _converted(squares: Tensor, table: Tensor) -> Tensor:
+    """Squares, uint8 [B, 3, side, side], whose colours a table [1, 3, n, n, n] tells, 0 to 255, in sRGB."""
+    places = (squares.float() / 127.5 - 1).permute(0, 2, 3, 1)[:, None]
+    tables = table.expand(len(squares), -1, -1, -1, -1)
+    made = F.grid_sample(tables, places, padding_mode="border", align_corners=True)
+    return made[:, :, 0].round_().byte()

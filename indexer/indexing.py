@@ -260,7 +260,13 @@ def _share(
     adopt_encoder(catalogue, encoder)
     vectors = ensure_vectors(catalogue, encoder, work.needed, [file.path for file in work.files])
     task = Task(
-        catalogue.path, given or catalogue.settings.encoder, vectors, work.codes, dict(work.again), batch_size
+        catalogue.path,
+        given or catalogue.settings.encoder,
+        vectors,
+        work.codes,
+        dict(work.again),
+        batch_size,
+        work.fresh,
     )
     work.share(Crew(task, devices), vectors)
 

@@ -120,6 +120,7 @@ class Pass:
         skipped: those that could not be read.
         stages: what each stage took.
         on_cpu: images that were decoded by the processor, though the encoder runs on a GPU.
+        fresh: whether the store held nothing when the pass began, so that nothing need be looked up there.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Pass:
         self._on_progress = on_progress
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self.codes = codes
+        self.fresh = next(catalogue.store.keys(), None) is None
         self._claimed: set[ImageKey] = set()
         self._undecodable: dict[ImageKey, str] = {}
         self._pending: list[_Batch] = []
@@ -206,7 +208,7 @@ class Pass:
     def _make(self, chunks: Iterable[Sequence[FoundFile]]) -> None:
         """Take files through all stages."""
         from .decoding import Decoder
-        from .textures import few_threads, own_stream
+        from .textures import few_threads, own_stream, shared_stream
 
         maker = self._maker
         half = max(1, (os.cpu_count() or 1) // 2)
@@ -214,15 +216,16 @@ class Pass:
         # those of other stages, which have a core each, make some of them late.
         encoders = min(2, os.cpu_count() or 1)
         decoders = drafters = coders = half
-        prepare = partial(few_threads, half)
+        prepare: Callable[[], None] = partial(few_threads, half)
         prepare_beside = partial(few_threads, 1)
         if maker.device.type == "cuda":
-            prepare = partial(own_stream, maker.device)
+            # The encoder's two threads take turns in one stream: it does not wait while one hands a batch
+            # on, and nvJPEG, whose streams have no priority, has but one to wait for.
+            prepare = shared_stream(maker.device)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
-            # Two batches at once where it takes longest, so that the GPU does not wait while one is handed
-            # on. Codes are for one thread: torch's linear algebra fails if two use it first (pytorch#90613).
-            encoders, decoders, drafters, coders = 2, 2, 1, 1
+            # Two batches at once where it takes longest.
+            encoders, decoders, drafters, coders = 2, 2, 1, 2
         else:
             keep_blocks()
         with (
@@ -300,7 +303,10 @@ class Pass:
         """What is to be made of images; None where there is none, or a file before sees to that."""
         unclaimed = dict.fromkeys(key for key in keys if key is not None and key not in self._claimed)
         self._claimed.update(unclaimed)
-        lacking = lacks(self._catalogue, unclaimed, self._wanted, self.codes)
+        if self.fresh:  # looking up waits for the thread that writes, and for Python's lock
+            lacking = {key: Lacking(True, self._wanted, self.codes) for key in unclaimed}
+        else:
+            lacking = lacks(self._catalogue, unclaimed, self._wanted, self.codes)
         for key in self.again.keys() & lacking.keys():
             lacking[key] = replace(lacking[key], interests=lacking[key].interests | self.again[key])
         return [None if key is None else lacking.pop(key, None) for key in keys]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -42,9 +43,10 @@ MOST_AT_ONCE = 512
 """Images of a batch on a GPU, at most: the steps behind the encoder are many and small, and what each of
 them costs Python has to be for many images."""
 
-ENCODED_AT_ONCE = 32
-"""Images that go through the encoder together on a GPU, at most: it is no quicker with more, and what other
-stages begin waits until a kernel of the encoder ends."""
+ENCODED_AT_ONCE = 16
+"""Images that go through the encoder together on a GPU, at most: it is hardly quicker with more, and what
+other stages begin waits until a kernel of the encoder ends. nvJPEG, whose streams have no priority, waits for
+each image that it decodes."""
 
 PROBE_IMAGES = 8
 
@@ -120,7 +122,8 @@ class TextureMaker:
     def wait(self) -> None:
         """Wait for what this thread has begun on a GPU: then other threads can use it."""
         if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+            # Not for all of the stream: another thread may have begun more there.
+            torch.cuda.current_stream(self.device).record_event().synchronize()
 
     def squares(self, image: Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """The image squashed to the size that the channels take, and to the size that the encoder takes.
@@ -138,8 +141,26 @@ class TextureMaker:
     @torch.inference_mode()
     def encode(self, squares: Tensor) -> Tensor:
         """Patch features float32 [B, dim, rows, columns] of images uint8 [B, 3, input_size, input_size]."""
-        parts = self.in_parts("encode", len(squares), lambda part: self._patches(squares[part]))
-        return self.joined(parts)
+        count = len(squares)
+        whole: Tensor | None = None
+
+        def encode(part: slice) -> Tensor:
+            nonlocal whole
+            features = self._patches(squares[part])
+            if len(features) == count:
+                return features
+            if whole is None:  # which the first part tells the shape of
+                whole = self._room(features, count)
+            whole[part] = features
+            return whole
+
+        return self.in_parts("encode", count, encode)[-1]
+
+    def _room(self, part: Tensor, count: int) -> Tensor:
+        """Room for `count` images that lie in memory like those of a part."""
+        shape, strides = (count, *part.shape[1:]), part.stride()
+        make = partial(torch.empty_strided, shape, strides, dtype=part.dtype, device=part.device)
+        return self.in_parts("join", 1, lambda _: make(), count)[0]
 
     def _patches(self, squares: Tensor) -> Tensor:
         (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)
@@ -274,10 +295,15 @@ class TextureMaker:
         """Parts of a batch as one tensor."""
         if len(parts) == 1:
             return parts[0]
-        return self.in_parts("join", 1, lambda part: torch.cat(list(parts)))[0]
+        images = sum(map(len, parts))
+        return self.in_parts("join", 1, lambda _: torch.cat(list(parts)), images)[0]
 
-    def in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
+    def in_parts(
+        self, what: str, count: int, make: Callable[[slice], _Out], images: int | None = None
+    ) -> list[_Out]:
         """`make` of each part of `count` images; a part that memory is too small for is halved.
+
+        Batches that follow have half as many images then as this one, of `images` if not of `count`.
 
         Raises:
             torch.OutOfMemoryError: it is too small for one image, even when it was waited for.
@@ -289,6 +315,7 @@ class TextureMaker:
             try:
                 made.append(make(slice(start, start + size)))
             except torch.OutOfMemoryError:
+                self.most = min(self.most, max(FEWEST_AT_ONCE, (images or count) // 2))
                 for recording in list(self._recordings.values()):
                     recording.graph = None  # it keeps memory
                 torch.cuda.empty_cache()
@@ -299,7 +326,6 @@ class TextureMaker:
                 if size == 1:
                     raise
                 self._at_once[what] = size // 2
-                self.most = min(self.most, max(FEWEST_AT_ONCE, size // 2))
             else:
                 start += size
         return made
@@ -347,6 +373,12 @@ def own_stream(device: torch.device, priority: int = 0) -> None:
     """Let what this thread does on a GPU run beside what others do there, a low `priority` first."""
     stream: Any = torch.cuda.Stream  # whose constructor has no types
     torch.cuda.set_stream(stream(device, priority=priority))
+
+
+def shared_stream(device: torch.device) -> Callable[[], None]:
+    """Lets each thread that calls it do its work on a GPU in one stream, where it goes on in turns."""
+    stream: Any = torch.cuda.Stream  # whose constructor has no types
+    return partial(torch.cuda.set_stream, stream(device))
 
 
 def room_for(maker: TextureMaker) -> int:

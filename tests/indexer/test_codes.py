@@ -154,6 +154,15 @@ def test_any_finite_features_have_a_code(seed: int, scale: float, kind: str) -> 
     assert np.isfinite(code_maps(code, np.ones((1, 60), np.float32))).all()
 
 
+def test_the_last_blocks_of_a_table_are_kept() -> None:
+    """Of a flat image the mean is all there is: here it ends with two blocks of small numbers."""
+    mean = np.repeat(np.float32([1, 0.03, 0.03]), 32)
+    codebook = Codebook("axes", np.eye(96, dtype=np.float32))
+    code = code_of(codebook, np.broadcast_to(mean[:, None, None], (96, 16, 16)).copy(), 16)
+    maps = code_maps(code, codebook.coordinates(np.eye(96, dtype=np.float32)))
+    np.testing.assert_allclose(maps.mean((1, 2)), mean, atol=0.005)
+
+
 def test_a_code_of_noise_uses_its_bytes() -> None:
     """What cannot be compressed is cut down to the budget, and not much further."""
     features = np.random.default_rng(0).standard_normal((1024, 32, 32)).astype(np.float32)

@@ -23,6 +23,7 @@ from texcat.catalogue.errors import FingerprintMismatchError, ReadOnlyError, Sto
 from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, index_corpus
+from texcat.indexer.textures import ENCODED_AT_ONCE, TextureMaker
 
 from ..catalogue.strategies import same_planes
 from ..fakes import TinyEncoder
@@ -324,6 +325,40 @@ def test_a_batch_that_memory_is_too_small_for_is_made_in_halves(catalogue: Catal
         other.add_interest("blue")
         index_corpus(other, [photos], encoder=TinyEncoder())
         assert_equal(contents(catalogue), contents(other))
+
+
+class Sideways(TinyEncoder):
+    """An encoder whose features lie with the dims last, as a GPU's do."""
+
+    def patches(self, images: torch.Tensor) -> torch.Tensor:
+        return super().patches(images).contiguous(memory_format=torch.channels_last)
+
+
+def test_features_that_are_made_in_parts_are_those_of_the_batch(catalogue: Catalogue) -> None:
+    squares = torch.randint(0, 256, (40, 3, 64, 64)).byte()
+    maker = TextureMaker(Sideways(), catalogue.schema, {})
+    made = maker.encode(squares)
+    assert len(squares) > ENCODED_AT_ONCE
+    expected = Sideways().patches(squares)
+    torch.testing.assert_close(made, expected, rtol=0, atol=0)
+    assert made.stride() == expected.stride()
+
+
+def test_batches_after_one_that_memory_is_too_small_for_are_halves_of_it(catalogue: Catalogue) -> None:
+    maker = TextureMaker(TinyEncoder(), catalogue.schema, {})
+
+    def make(part: slice) -> int:
+        size = int(part.stop - part.start)
+        if size > 100:
+            raise torch.OutOfMemoryError("no room")
+        return size
+
+    assert maker.in_parts("draft", 16, make) == [4] * 4
+    assert maker.in_parts("of all", 512, make) == [64] * 8
+    assert maker.most == 256
+    assert maker.in_parts("of all", 256, make) == [64] * 4
+    assert maker.most == 256
+    assert maker.in_parts("join", 1, make, 512) == [1]
 
 
 def test_a_single_image_that_memory_is_too_small_for_is_an_error(catalogue: Catalogue, photos: Path) -> None:
