@@ -30,7 +30,7 @@ from ..catalogue.codes import (
 )
 from ..catalogue.errors import UsageError
 from ..catalogue.grid import resize_matrix
-from .matrices import both_sides, fetch, largest, on_device
+from .matrices import fetch, largest, on_device
 
 BUDGET = 11_976
 """Bytes of a code at most: with the header of its record they are 12,000, in three pages of LMDB."""
@@ -118,7 +118,9 @@ class Coder:
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
         if features.is_contiguous():
-            kept = both_sides(rows, features, columns).flatten(2).mT
+            # Along lines all at once: a product for each plane takes four times as long.
+            across = features.flatten(1, 2) @ columns.mT.expand(len(features), -1, -1)
+            kept = (rows @ across.reshape(*features.shape[:3], -1)).flatten(2).mT
         else:  # as encoders on a GPU have them, with the dims last: each product goes over memory as it lies
             across = columns @ features.permute(0, 2, 3, 1)
             kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)

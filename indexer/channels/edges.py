@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from math import sqrt
-
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from .pixels import CELL, Pixels, block_mean
-
-_SOBEL_GAIN = 4.0
-"""Sum of the Sobel kernel's positive weights: divided by it, a step from 0 to 1 measures 1."""
+from .pixels import Pixels
 
 
 class Edges:
@@ -28,14 +20,12 @@ class Edges:
     @property
     def edge_x(self) -> Tensor:
         """Mean over the cell of the signed horizontal gradient, in [-1, 1]."""
-        pixels = self._pixels
-        return pixels.sums.edges[:, 0] if pixels.on_gpu else block_mean(self._gradient_x, CELL)
+        return self._pixels.sums.edges[:, 0]
 
     @property
     def edge_y(self) -> Tensor:
         """Mean over the cell of the signed vertical gradient, in [-1, 1]."""
-        pixels = self._pixels
-        return pixels.sums.edges[:, 1] if pixels.on_gpu else block_mean(self._gradient_y, CELL)
+        return self._pixels.sums.edges[:, 1]
 
     @property
     def edge_magnitude(self) -> Tensor:
@@ -43,22 +33,4 @@ class Edges:
 
         Averaged after the root: an outline through the cell counts, whichever way it turns.
         """
-        if self._pixels.on_gpu:
-            return self._pixels.sums.edges[:, 2]
-        return block_mean(torch.hypot(self._gradient_x, self._gradient_y), CELL).div_(sqrt(2))
-
-    @cached_property
-    def _bordered(self) -> Tensor:
-        return F.pad(self._pixels.luminance[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
-
-    @cached_property
-    def _gradient_x(self) -> Tensor:
-        above, here, below = self._bordered[:, :-2], self._bordered[:, 1:-1], self._bordered[:, 2:]
-        smooth = (above + below).add_(here, alpha=2)
-        return (smooth[:, :, 2:] - smooth[:, :, :-2]).div_(_SOBEL_GAIN)
-
-    @cached_property
-    def _gradient_y(self) -> Tensor:
-        left, here, right = self._bordered[..., :-2], self._bordered[..., 1:-1], self._bordered[..., 2:]
-        smooth = (left + right).add_(here, alpha=2)
-        return (smooth[:, 2:] - smooth[:, :-2]).div_(_SOBEL_GAIN)
+        return self._pixels.sums.edges[:, 2]

@@ -1,15 +1,13 @@
-"""Steps of the channels as single kernels for GPUs, where torch goes over memory again and again: the sums
-over pixels that `pixels` and `edges` need, and the rounds of `segments.superpixels`.
+"""Steps of the channels as single kernels for GPUs, where torch goes over memory again and again.
 
-They have the formulas of those modules, which processors go by, and give the same but for rounding: sums are
-added up in another order. Written in Triton, which comes with torch where there is CUDA; it compiles them
+They are those that processors do by machine code, `sums` and `slic`, and give the same but for rounding: sums
+are added up in another order. Written in Triton, which comes with torch where there is CUDA; it compiles them
 when they are first used, in a few seconds, and keeps what comes out.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 import triton
@@ -17,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...catalogue.derived import LUMA
+from .pixels import PixelMeans
 
 _WIDTH = 64
 """Pixels, to the right, that a program of the kernels of pixels goes over.
@@ -27,23 +26,8 @@ _RED, _GREEN, _BLUE = (tl.constexpr(weight / 255) for weight in LUMA)
 _HALF_DIAGONAL = tl.constexpr(math.sqrt(0.5))
 
 
-class PixelMeans(NamedTuple):
-    """Of images [B, 3, H, H], all float32.
-
-    Attributes:
-        blocks: means of values over blocks, 0 to 255: [B, 3, H / block, H / block].
-        squares: means of squared values over cells: [B, 3, H / cell, H / cell].
-        edges: means over cells of the gradient to the right, downwards, and of its magnitude, as the channels
-            of `Edges` have them: [B, 3, H / cell, H / cell].
-    """
-
-    blocks: Tensor
-    squares: Tensor
-    edges: Tensor
-
-
 def pixel_means(images: Tensor, cell: int, block: int) -> PixelMeans:
-    """What `Pixels` and `Edges` sum over the pixels of images, uint8 [B, 3, H, H], at one go.
+    """What `PixelMeans` says of images, uint8 [B, 3, H, H].
 
     Args:
         images: whose side is a multiple of 64.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...catalogue.derived import LUMA
 from ...catalogue.types import GRID
 from ..images import WORKING_SIZE
-
-if TYPE_CHECKING:
-    from .kernels import PixelMeans
+from .sums import pixel_means
 
 CELL = WORKING_SIZE // GRID
 """Side of a cell, in pixels."""
@@ -36,6 +33,21 @@ _D65 = (0.95047, 1.0, 1.08883)
 """XYZ of the white point D65 for an observer of 2 degrees."""
 
 
+class PixelMeans(NamedTuple):
+    """Of images [B, 3, H, H], all float32.
+
+    Attributes:
+        blocks: means of values over blocks, 0 to 255, exact: [B, 3, H / block, H / block].
+        squares: means of squared values over cells, 0 to 255^2, exact: [B, 3, H / cell, H / cell].
+        edges: means over cells of the gradient to the right, downwards, and of its magnitude, as the channels
+            of `Edges` have them: [B, 3, H / cell, H / cell].
+    """
+
+    blocks: Tensor
+    squares: Tensor
+    edges: Tensor
+
+
 class Pixels:
     """A batch of images, uint8 sRGB [B, 3, 512, 512], and what follows from their pixels."""
 
@@ -43,17 +55,14 @@ class Pixels:
         self._bytes = images
 
     @cached_property
-    def rgb(self) -> Tensor:
-        """[B, 3, 512, 512], whole numbers 0 to 255, in float32."""
-        return self._bytes.to(torch.float32, memory_format=torch.contiguous_format)
+    def sums(self) -> PixelMeans:
+        """All that needs every pixel, at one go."""
+        if self._bytes.is_cuda:
+            from . import kernels
 
-    @cached_property
-    def luminance(self) -> Tensor:
-        """[B, 512, 512] in [0, 1]: Rec. 601 luma."""
-        red, green, blue = self._bytes.unbind(1)
-        weights = [weight / WHITE for weight in LUMA]
-        luma = (weights[0] * red).add_(green, alpha=weights[1]).add_(blue, alpha=weights[2])
-        return luma.clamp_(max=1)  # rounding may put white a hair above 1
+            return kernels.pixel_means(self._bytes, CELL, _BLOCK)
+        made = pixel_means(self._bytes.permute(0, 2, 3, 1).contiguous().numpy(), CELL, _BLOCK)
+        return PixelMeans(*map(torch.from_numpy, made))
 
     @cached_property
     def cells(self) -> Tensor:
@@ -63,7 +72,7 @@ class Pixels:
     @cached_property
     def cell_means(self) -> Tensor:
         """`cells`, 0 to 255: exact."""
-        return block_mean(self._blocks, CELL // _BLOCK)
+        return block_mean(self.sums.blocks, CELL // _BLOCK)
 
     @cached_property
     def cells_lab(self) -> Tensor:
@@ -73,29 +82,7 @@ class Pixels:
     @cached_property
     def reduced(self) -> Tensor:
         """[B, 3, 128, 128] in [0, 1]: sRGB values averaged over blocks of 4x4 pixels."""
-        return self._blocks / WHITE
-
-    @cached_property
-    def _blocks(self) -> Tensor:
-        """`reduced`, 0 to 255: exact."""
-        return self.sums.blocks if self.on_gpu else block_mean(self.rgb, _BLOCK)
-
-    @cached_property
-    def square_means(self) -> Tensor:
-        """[B, 3, 32, 32]: means over cells of squared values, 0 to 255^2: exact."""
-        return self.sums.squares if self.on_gpu else block_mean(self.rgb.square(), CELL)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether `sums` are to be used: a GPU makes them all at one go."""
-        return self._bytes.is_cuda
-
-    @cached_property
-    def sums(self) -> PixelMeans:
-        """`_blocks`, `square_means`, and the planes of `Edges`, on a GPU."""
-        from . import kernels
-
-        return kernels.pixel_means(self._bytes, CELL, _BLOCK)
+        return self.sums.blocks / WHITE
 
 
 def block_mean(values: Tensor, block: int) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from ...catalogue.grid import resize_matrix
 from ...catalogue.types import GRID
 from ..matrices import both_sides, on_device
+from . import slic
 from .control import Control
 from .merging import merge
 from .pixels import REDUCED, WHITE, Pixels, rgb_to_lab
@@ -23,10 +24,6 @@ SIDE = 10
 
 STEP = 13
 """Pixels of the reduced image from one centre to the next; the first lies at pixel 6."""
-
-REACH = 1
-"""How many steps away, a side, the centres are that a pixel is compared with. With 2, some 2% of the pixels
-of photos get another centre, and it takes three times as long."""
 
 COMPACTNESS = 20.0
 """Weight of distance against CIELAB colour in SLIC (its authors' m, for which they advise 1 to 40)."""
@@ -58,9 +55,6 @@ Chosen by eye on the same photos, between 8 and 16: 13 to 54 objects, as colour 
 
 _CELLS = GRID * GRID
 _KINDS = SIDE**2
-_FAR = 1e6
-"""Squared distance of a centre that is not there."""
-
 _JUMPS = 2
 """How often, in a round, a cell takes over what the cell knows that it knows as the first."""
 
@@ -102,7 +96,7 @@ class Clusters:
         Values in [0, 1] have a variance of at most 1/4: half the pixels black, half white.
         """
         # Sums of 256 squares of bytes stay below 2^24: both means are exact, so nothing cancels.
-        squares = self._pixels.square_means.double()
+        squares = self._pixels.sums.squares.double()
         variance = (squares - self._pixels.cell_means.double().square()) / WHITE**2
         return (4 * variance.mean(1)).float()
 
@@ -170,27 +164,16 @@ class Objects:
 def superpixels(images: Tensor) -> Tensor:
     """SLIC of images [B, 3, 128, 128]: of which centre, 0 to 99, each pixel is: int64 [B, 128, 128].
 
-    A pixel is compared with the centres that start within `REACH` steps, a side, of the one nearest to it.
+    A pixel is compared with the centres that start one step away, a side, from the one nearest to it. With
+    two steps, some 2% of the pixels of photos get another centre, and it takes three times as long.
     """
     colour = _colour(images)
-    start, along = on_device(_start, images.device), on_device(_position, images.device)
     if images.is_cuda:
         from . import kernels
 
+        start, along = on_device(_start, images.device), on_device(_position, images.device)
         return kernels.superpixels(colour, start, along, STEP, ITERATIONS - 1)
-    count, reach = len(images), 2 * REACH + 1
-    position = torch.stack(torch.meshgrid(along, along, indexing="ij")).expand(count, -1, -1, -1)
-    pixels = _by_cell(torch.cat((position, colour, torch.ones_like(colour[:, :1])), dim=1))
-    centres = torch.cat((start.expand(count, -1, -1, -1), images.new_zeros(count, 3, SIDE, SIDE)), dim=1)
-    for _ in range(ITERATIONS - 1):
-        apart = _distances(pixels, centres)
-        chosen = torch.eq(apart, apart.amin(1, keepdim=True), out=torch.empty_like(apart))
-        # Sums over the pixels of each cell, by which of the centres around took them; then, by centre.
-        sums = (pixels @ chosen.mT).reshape(count, SIDE**2, -1).mT
-        total = F.fold(sums, SIDE + 2 * REACH, reach)[:, :, REACH:-REACH, REACH:-REACH]
-        size = total[:, -1:]
-        centres = torch.where(size > 0, total[:, :-1] / size.clamp(min=1), centres)
-    return _numbered(_nearest(_distances(pixels, centres)), count)
+    return torch.from_numpy(slic.superpixels(colour.numpy(), _start(), _position(), STEP, ITERATIONS - 1))
 
 
 def _colour(images: Tensor) -> Tensor:
@@ -199,52 +182,6 @@ def _colour(images: Tensor) -> Tensor:
     span = torch.where(high > low, high - low, 1)
     smooth = on_device(_smoothing, images.device)
     return both_sides(smooth, rgb_to_lab((images - low) / span), smooth) / COMPACTNESS
-
-
-def _by_cell(planes: Tensor) -> Tensor:
-    """[B, C, 128, 128] -> [B * 100, C, 169]: pixels by the nearest centre of the start; 0 beyond borders."""
-    count, depth = planes.shape[:2]
-    margin = SIDE * STEP - REDUCED
-    cells = F.pad(planes, (0, margin, 0, margin)).reshape(count, depth, SIDE, STEP, SIDE, STEP)
-    return cells.permute(0, 2, 4, 1, 3, 5).reshape(count * SIDE**2, depth, STEP**2)
-
-
-def _distances(pixels: Tensor, centres: Tensor) -> Tensor:
-    """Squared distances of pixels from the 9 centres around their cell: [B * 100, 9, 169].
-
-    What is the same for all centres is left out: ``|p|^2`` of ``|p - c|^2``.
-
-    Args:
-        pixels: [B * 100, 6, 169], the last of the 6 being 1.
-        centres: [B, 5, 10, 10].
-    """
-    border = (REACH,) * 4
-    squared = F.pad(centres.square().sum(1, keepdim=True), border, value=_FAR)
-    factors = torch.cat((F.pad(-2 * centres, border), squared), dim=1)
-    reach = range(2 * REACH + 1)
-    around = torch.stack([factors[:, :, y : y + SIDE, x : x + SIDE] for y in reach for x in reach])
-    return around.permute(1, 3, 4, 0, 2).reshape(len(pixels), -1, pixels.shape[1]) @ pixels
-
-
-def _nearest(apart: Tensor) -> Tensor:
-    """Which of [N, K, P] is the least, the first of several: int64 [N, P].
-
-    As `argmin`, which takes 20 times as long on a processor unless the last axis is asked for.
-    """
-    least, nearest = apart[:, 0], torch.zeros_like(apart[:, 0], dtype=torch.int64)
-    for number, each in enumerate(apart.unbind(1)):
-        nearest = torch.where(each < least, number, nearest)
-        least = torch.minimum(each, least)
-    return nearest
-
-
-def _numbered(near: Tensor, count: int) -> Tensor:
-    """Numbers of centres, int64 [B, 128, 128], from which of those around its cell each pixel is of."""
-    down, right = near // (2 * REACH + 1) - REACH, near % (2 * REACH + 1) - REACH
-    cell = torch.arange(SIDE**2, device=near.device).repeat(count)[:, None]
-    number = cell + SIDE * down + right
-    square = number.reshape(count, SIDE, SIDE, STEP, STEP).transpose(2, 3)
-    return square.reshape(count, SIDE * STEP, SIDE * STEP)[:, :REDUCED, :REDUCED]
 
 
 def connect(labels: Tensor, control: Control) -> Tensor:

@@ -1,4 +1,4 @@
-"""The kernels for GPUs, run by Triton's interpreter on a processor, give what torch gives there.
+"""The kernels for GPUs, run by Triton's interpreter on a processor, give what machine code gives there.
 
 `test_kernels` runs this file in a process of its own: the interpreter is chosen before Triton is imported.
 """
@@ -13,12 +13,9 @@ import skimage
 import torch
 from PIL import Image
 from texcat.indexer.channels import kernels, segments
-from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.pixels import CELL, Pixels
 from texcat.indexer.matrices import on_device
 from torch import Tensor
-
-PLANES = ("edge_x", "edge_y", "edge_magnitude")
 
 
 def photo(side: int) -> Tensor:
@@ -34,25 +31,10 @@ def noise(side: int) -> Tensor:
 @pytest.mark.parametrize("images", [photo(128), noise(128), torch.full((1, 3, 128, 128), 255).byte()])
 def test_sums_over_pixels(images: Tensor) -> None:
     blocks, squares, edges = kernels.pixel_means(images, CELL, 4)
-    pixels = Pixels(images)
-    torch.testing.assert_close(blocks, pixels.reduced * 255, rtol=0, atol=1e-4)
-    torch.testing.assert_close(squares, pixels.square_means, rtol=0, atol=0)
-    expected = torch.stack([getattr(Edges(pixels), name) for name in PLANES], dim=1)
-    torch.testing.assert_close(edges, expected, rtol=0, atol=2e-7)
-
-
-def test_channels_take_them_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = photo(128)
-    expected = Pixels(images)
-    planes = [getattr(Edges(expected), name) for name in PLANES]
-    values = expected.cells, expected.square_means
-    monkeypatch.setattr(Pixels, "on_gpu", True)
-    made = Pixels(images)
-    assert "sums" not in vars(expected)
-    torch.testing.assert_close((made.cells, made.square_means), values, rtol=0, atol=1e-6)
-    torch.testing.assert_close([getattr(Edges(made), name) for name in PLANES], planes, rtol=0, atol=2e-7)
-    assert "sums" in vars(made)
-    assert "luminance" not in vars(made)
+    expected = Pixels(images).sums
+    torch.testing.assert_close(blocks, expected.blocks, rtol=0, atol=0)
+    torch.testing.assert_close(squares, expected.squares, rtol=0, atol=0)
+    torch.testing.assert_close(edges, expected.edges, rtol=0, atol=2e-7)
 
 
 def test_superpixels(monkeypatch: pytest.MonkeyPatch) -> None:
