@@ -1,8 +1,8 @@
 """Base channels: the planes that the pixels of images give, without any interest.
 
-It takes a batch of images, on whatever device they lie, and is torch but for two steps that have machine code
-for processors (`sums`, `slic`) and kernels for GPUs (`kernels`). The straightforward version that it is tested
-against works on NumPy, an image at a time: `tests/indexer/numpy_channels`.
+It takes a batch of images, on whatever device they lie, and is torch but for two steps, which are machine
+code for processors (`sums`, `slic`) and kernels for GPUs (`kernels`). The straightforward version that it is
+tested against works on NumPy, an image at a time: `tests/indexer/numpy_channels`.
 """
 
 from __future__ import annotations
