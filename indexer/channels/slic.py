@@ -135,11 +135,11 @@ def _compare(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _first(bits: int) -> int:
-    """Number of the lowest bit."""
-    number = 0
-    while not bits >> number & 1:
-        number += 1
-    return number
+    """Number of the lowest bit; 0 where there is none, as for a pixel that is no number."""
+    for number in range(9):
+        if bits >> number & 1:
+            return number
+    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -37,9 +37,12 @@ def test_sums_over_pixels(images: Tensor) -> None:
     torch.testing.assert_close(edges, expected.edges, rtol=0, atol=2e-7)
 
 
-def test_superpixels(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("images", "alike"), [(photo(128) / 255, 0.999), (torch.full((1, 3, 128, 128), 0.5), 0.98)]
+)
+def test_superpixels(images: Tensor, alike: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an image of one colour, rows of pixels lie as near to one centre as to another, but for rounding."""
     monkeypatch.setattr(segments, "ITERATIONS", 3)
-    images = photo(128) / 255
     made = kernels.superpixels(
         segments._colour(images),
         on_device(segments._start, images.device),
@@ -48,6 +51,6 @@ def test_superpixels(monkeypatch: pytest.MonkeyPatch) -> None:
         2,
     )
     expected = segments.superpixels(images)
-    assert (made == expected).float().mean() > 0.999
+    assert (made == expected).float().mean() > alike
     assert made.dtype == expected.dtype
     assert len(made.unique()) > 80, "or there was nothing to be told apart"

@@ -21,7 +21,7 @@ from texcat.indexer.channels import base_channels
 from texcat.indexer.channels.control import Control
 from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.merging import merge
-from texcat.indexer.channels.pixels import CELL, WORKING_SIZE, Pixels
+from texcat.indexer.channels.pixels import CELL, REDUCED, WORKING_SIZE, Pixels
 from texcat.indexer.channels.saliency import Saliency, normalise
 from texcat.indexer.channels.segments import LEAST_CELLS, connect, superpixels
 
@@ -205,6 +205,10 @@ def test_segments_are_nearly_those_of_the_version_on_numpy(
     for made, expected in zip(*(planes[:, place] for planes in both), strict=True):
         pairs = [(np.diff(made, axis=axis) == 0, np.diff(expected, axis=axis) == 0) for axis in (0, 1)]
         assert np.mean([(one == other).mean() for one, other in pairs]) > least
+
+
+def test_pixels_that_are_no_numbers_are_of_some_superpixel() -> None:
+    assert superpixels(torch.full((1, 3, REDUCED, REDUCED), torch.nan)).max() < 100
 
 
 def test_superpixels_are_nearly_those_of_scikit_image(
