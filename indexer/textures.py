@@ -158,9 +158,9 @@ class TextureMaker:
 
     def _room(self, part: Tensor, count: int) -> Tensor:
         """Room for `count` images that lie in memory like those of a part."""
-        shape, strides = (count, *part.shape[1:]), part.stride()
-        make = partial(torch.empty_strided, shape, strides, dtype=part.dtype, device=part.device)
-        return self.in_parts("join", 1, lambda _: make(), count)[0]
+        shape, strides = (count, *part.shape[1:]), (part[0].numel(), *part.stride()[1:])
+        make = partial(torch.empty_strided, dtype=part.dtype, device=part.device)
+        return self.in_parts("join", 1, lambda _: make(shape, strides), count)[0]
 
     def _patches(self, squares: Tensor) -> Tensor:
         (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)

@@ -334,11 +334,12 @@ class Sideways(TinyEncoder):
         return super().patches(images).contiguous(memory_format=torch.channels_last)
 
 
-def test_features_that_are_made_in_parts_are_those_of_the_batch(catalogue: Catalogue) -> None:
-    squares = torch.randint(0, 256, (40, 3, 64, 64)).byte()
+@pytest.mark.parametrize("at_once", [ENCODED_AT_ONCE, 1])
+def test_features_that_are_made_in_parts_are_those_of_the_batch(catalogue: Catalogue, at_once: int) -> None:
+    squares = torch.randint(0, 256, (ENCODED_AT_ONCE + 3, 3, 64, 64)).byte()
     maker = TextureMaker(Sideways(), catalogue.schema, {})
+    maker._at_once["encode"] = at_once
     made = maker.encode(squares)
-    assert len(squares) > ENCODED_AT_ONCE
     expected = Sideways().patches(squares)
     torch.testing.assert_close(made, expected, rtol=0, atol=0)
     assert made.stride() == expected.stride()
