@@ -27,7 +27,7 @@ from texcat.indexer import Progress, index_corpus
 
 DAMAGED_EVERY = 50
 INTERESTS = 10
-FRACTION = 0.06
+FRACTION = 0.045
 """Part of the GPU's memory that a pass may have, where memory is short: a batch of 512 needs more."""
 
 
