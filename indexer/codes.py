@@ -118,7 +118,7 @@ class Coder:
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
         if features.is_contiguous():
-            # Along lines all at once: a product for each plane takes four times as long.
+            # Along lines all at once: a product for each plane takes twice as long.
             across = features.flatten(1, 2) @ columns.mT.expand(len(features), -1, -1)
             kept = (rows @ across.reshape(*features.shape[:3], -1)).flatten(2).mT
         else:  # as encoders on a GPU have them, with the dims last: each product goes over memory as it lies

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -120,7 +120,6 @@ class Pass:
         skipped: those that could not be read.
         stages: what each stage took.
         on_cpu: images that were decoded by the processor, though the encoder runs on a GPU.
-        fresh: whether the store held nothing when the pass began, so that nothing need be looked up there.
     """
 
     def __init__(
@@ -142,11 +141,15 @@ class Pass:
         self._on_progress = on_progress
         self._wanted = frozenset(interest.id for interest in catalogue.mapped_interests())
         self.codes = codes
-        self.fresh = next(catalogue.store.keys(), None) is None
         self._claimed: set[ImageKey] = set()
         self._undecodable: dict[ImageKey, str] = {}
         self._pending: list[_Batch] = []
         self._reported: Progress | None = None
+
+    @cached_property
+    def fresh(self) -> bool:
+        """Whether the store held nothing when this was first asked for, so that nothing need be looked up."""
+        return next(self._catalogue.store.keys(), None) is None
 
     def run(
         self, encoder: DenseEncoder, vectors: Mapping[int, InterestVectors], batch_size: int | None

@@ -47,7 +47,8 @@ def superpixels(
         for cell in range(kinds):
             down, across = cell // a_side, cell % a_side
             centres[cell, 0], centres[cell, 1] = start[0, down, across], start[1, down, across]
-            centres[cell, 2:] = 0
+            for axis in range(2, _AXES):
+                centres[cell, axis] = 0
             height, width = min(step, side - down * step), min(step, side - across * step)
             heights[cell], widths[cell] = height, width
             for y in range(height):
@@ -58,7 +59,9 @@ def superpixels(
                     for axis in range(3):
                         pixels[cell, 2 + axis, place] = colour[image, axis, row, column]
         for turn in range(rounds + 1):
-            sums[:] = 0
+            for cell in range(kinds):  # written out, as array expressions take seconds to compile
+                for axis in range(_AXES + 1):
+                    sums[cell, axis] = 0
             for cell in range(kinds):
                 height, width = heights[cell], widths[cell]
                 there = _around(cell, a_side, around)

@@ -39,7 +39,6 @@ def pixel_means(images: NDArray[np.uint8], cell: int, block: int) -> tuple[Float
         for row in range(side):
             _add_gradients(luma, row, gradients)
             _take(gradients, row, cell, edges, image)
-    edges[:, 2] *= _HALF_DIAGONAL
     return blocks, squares, edges
 
 
@@ -85,7 +84,7 @@ def _add_gradient(
     downwards = (down + (falling - rising)) * np.float32(0.25)
     gradients[0, column] += to_right
     gradients[1, column] += downwards
-    gradients[2, column] += np.sqrt(to_right * to_right + downwards * downwards)
+    gradients[2, column] += np.sqrt(to_right * to_right + downwards * downwards) * _HALF_DIAGONAL
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
