@@ -105,7 +105,9 @@ class Decoder:
         squares = [part.squares for part in parts if part.squares is not None]
         if not working:
             return Decoded(outcomes)
-        return Decoded(outcomes, self._maker.joined(working), self._maker.joined(squares))
+        joined = self._maker.joined(working)
+        same = squares[0] is working[0]
+        return Decoded(outcomes, joined, joined if same else self._maker.joined(squares))
 
     def _decode(self, files: Sequence[Content]) -> Decoded:
         """The same on a GPU."""

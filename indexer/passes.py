@@ -35,11 +35,10 @@ from .scan import FoundFile
 from .threads import Stages
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from .cluster import Cluster
     from .crew import Crew
     from .textures import Drafts
+    from .waiting import Waiting
 
 BATCH_SIZE = 8
 """Images that go through the encoder together on a processor; more of them gain nothing."""
@@ -84,9 +83,9 @@ class _Batch:
 
     jobs: list[_Job]
     made: list[_Job] = field(default_factory=list)
-    working: Tensor | None = None
-    squares: Tensor | None = None
-    features: Tensor | None = None
+    working: Waiting | None = None
+    squares: Waiting | None = None
+    features: Waiting | None = None
     drafts: Drafts | None = None
     codes: Mapping[int, bytes] = field(default_factory=dict)
     gathered: Sequence[TextureRecord] = ()
@@ -329,8 +328,12 @@ class Pass:
                 batch.made.append(job)
         for job in batch.jobs:
             job.content = b""
-        batch.working, batch.squares = decoded.working, decoded.squares
         self._maker.wait()
+        if decoded.working is not None and decoded.squares is not None:
+            enter = self._maker.waiting.enter
+            batch.working = enter(decoded.working)
+            same = decoded.squares is decoded.working
+            batch.squares = batch.working if same else enter(decoded.squares)
         return batch
 
     def _measure(self, job: _Job, key: ImageKey) -> None:
@@ -348,8 +351,9 @@ class Pass:
 
     def _encode(self, batch: _Batch) -> _Batch:
         if batch.squares is not None:
-            batch.features = self._maker.encode(batch.squares)
+            features = self._maker.encode(batch.squares)
             self._maker.wait()
+            batch.features = self._maker.waiting.enter(features)
             batch.squares = None
         return batch
 

@@ -31,6 +31,7 @@ from .graphs import Function, Graph
 from .images import WORKING_SIZE, to_square
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
+from .waiting import Waiting, WaitingRoom
 
 _log = logging.getLogger(__name__)
 _Out = TypeVar("_Out")
@@ -51,7 +52,7 @@ each image that it decodes."""
 PROBE_IMAGES = 8
 
 FEWEST_AT_ONCE = 8
-"""Where there is no memory for so few images, it is waited for: batches ahead give theirs back."""
+"""Where there is no memory for so few images, it is waited for: other stages give theirs back."""
 
 _WAIT_SECONDS, _MOST_WAITS = 0.5, 60
 
@@ -84,10 +85,12 @@ class _Recording:
 class TextureMaker:
     """Makes texture records of the channels in `schema` with one encoder.
 
-    A batch that does not fit the memory of a GPU is made in halves, and so are those that follow.
+    A batch that does not fit the memory of a GPU is made in halves, and so are those that follow; what waits
+    there for other stages goes to the host's memory, and comes back in parts.
 
     Attributes:
         most: images that fit it together, as far as is known.
+        waiting: what waits on it.
 
     Args:
         encoder: gives the patch features.
@@ -112,6 +115,7 @@ class TextureMaker:
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
         self._recordings: dict[tuple[str, int], _Recording] = {}
         self.most = sys.maxsize
+        self.waiting = WaitingRoom()
         self._at_once = {
             "decode": MOST_AT_ONCE,
             "encode": ENCODED_AT_ONCE,
@@ -139,14 +143,21 @@ class TextureMaker:
         return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).to(self.device)
 
     @torch.inference_mode()
-    def encode(self, squares: Tensor) -> Tensor:
-        """Patch features float32 [B, dim, rows, columns] of images uint8 [B, 3, input_size, input_size]."""
+    def encode(self, squares: Tensor | Waiting) -> Tensor:
+        """Patch features of images.
+
+        Args:
+            squares: uint8 [B, 3, input_size, input_size], on the encoder's device or the host.
+
+        Returns:
+            float32 [B, dim, rows, columns], on the encoder's device, or the host where that has no room.
+        """
         count = len(squares)
         whole: Tensor | None = None
 
         def encode(part: slice) -> Tensor:
             nonlocal whole
-            features = self._patches(squares[part])
+            features = self._patches(squares[part].to(self.device))
             if len(features) == count:
                 return features
             if whole is None:  # which the first part tells the shape of
@@ -159,8 +170,24 @@ class TextureMaker:
     def _room(self, part: Tensor, count: int) -> Tensor:
         """Room for `count` images that lie in memory like those of a part."""
         shape, strides = (count, *part.shape[1:]), (part[0].numel(), *part.stride()[1:])
-        make = partial(torch.empty_strided, dtype=part.dtype, device=part.device)
-        return self.in_parts("join", 1, lambda _: make(shape, strides), count)[0]
+        make = partial(torch.empty_strided, shape, strides, dtype=part.dtype)
+        return self._or_on_host(count, lambda device: make(device=device))
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Parts of a batch as one tensor; on the host where a GPU has no room for it."""
+        if len(parts) == 1:
+            return parts[0]
+        return self._or_on_host(
+            sum(map(len, parts)), lambda device: torch.cat([part.to(device) for part in parts])
+        )
+
+    def _or_on_host(self, count: int, make: Callable[[torch.device], Tensor]) -> Tensor:
+        """What `make` makes of `count` images on the encoder's device, or on the host if that has no room."""
+        try:
+            return make(self.device)
+        except torch.OutOfMemoryError:
+            self._make_room(count)
+            return make(torch.device("cpu"))
 
     def _patches(self, squares: Tensor) -> Tensor:
         (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)
@@ -169,12 +196,14 @@ class TextureMaker:
         return features
 
     @torch.inference_mode()
-    def draft(self, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]) -> Drafts:
+    def draft(
+        self, working: Tensor | Waiting | None, features: Tensor | Waiting, lacking: Sequence[Lacking]
+    ) -> Drafts:
         """Base textures and maps of a batch.
 
         Args:
             working: uint8 [B, 3, 512, 512]; None if no image lacks its base.
-            features: of the same images.
+            features: of the same images, as `encode` gives them.
             lacking: what each of them is to get.
         """
         drafts = Drafts({}, {})
@@ -182,7 +211,10 @@ class TextureMaker:
             "draft",
             len(features),
             lambda part: self._draft(
-                part.start, None if working is None else working[part], features[part], lacking[part]
+                part.start,
+                None if working is None else working[part].to(self.device),
+                features[part].to(self.device),
+                lacking[part],
             ),
         )
         for bases, maps in parts:
@@ -213,17 +245,19 @@ class TextureMaker:
         return bases, maps
 
     def codes(
-        self, features: Tensor, lacking: Sequence[Lacking], compress: Compress = map
+        self, features: Tensor | Waiting, lacking: Sequence[Lacking], compress: Compress = map
     ) -> dict[int, bytes]:
         """Codes of those of a batch that lack one, by their place; none without a codebook."""
         coder = self._coder
         places = [place for place, each in enumerate(lacking) if each.code]
         if coder is None or not places:
             return {}
-        chosen = (
-            features if len(places) == len(features) else features[torch.tensor(places, device=self.device)]
+        every = len(places) == len(features)
+        parts = self.in_parts(
+            "code",
+            len(places),
+            lambda part: coder.codes(features[part if every else places[part]].to(self.device), compress),
         )
-        parts = self.in_parts("code", len(chosen), lambda part: coder.codes(chosen[part], compress))
         return dict(zip(places, (code for part in parts for code in part), strict=True))
 
     def map(self, direction: NDArray[np.float32], features: Tensor) -> NDArray[np.float32]:
@@ -291,19 +325,11 @@ class TextureMaker:
     def _base_levels(self, control: Control, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         return levels(base_channels(working, features, self._stored, control), self._labels)
 
-    def joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Parts of a batch as one tensor."""
-        if len(parts) == 1:
-            return parts[0]
-        images = sum(map(len, parts))
-        return self.in_parts("join", 1, lambda _: torch.cat(list(parts)), images)[0]
-
-    def in_parts(
-        self, what: str, count: int, make: Callable[[slice], _Out], images: int | None = None
-    ) -> list[_Out]:
+    def in_parts(self, what: str, count: int, make: Callable[[slice], _Out]) -> list[_Out]:
         """`make` of each part of `count` images; a part that memory is too small for is halved.
 
-        Batches that follow have half as many images then as this one, of `images` if not of `count`.
+        What waits there leaves first, and the part is tried again. Batches that follow have half as many
+        images then as this one.
 
         Raises:
             torch.OutOfMemoryError: it is too small for one image, even when it was waited for.
@@ -315,10 +341,8 @@ class TextureMaker:
             try:
                 made.append(make(slice(start, start + size)))
             except torch.OutOfMemoryError:
-                self.most = min(self.most, max(FEWEST_AT_ONCE, (images or count) // 2))
-                for recording in list(self._recordings.values()):
-                    recording.graph = None  # it keeps memory
-                torch.cuda.empty_cache()
+                if self._make_room(count):
+                    continue
                 if size <= FEWEST_AT_ONCE and waits < _MOST_WAITS and self.device.type == "cuda":
                     waits += 1
                     time.sleep(_WAIT_SECONDS)
@@ -329,6 +353,17 @@ class TextureMaker:
             else:
                 start += size
         return made
+
+    def _make_room(self, count: int) -> bool:
+        """Give back what can be, where a batch of `count` images had too little, and tell if any waited."""
+        self.most = min(self.most, max(FEWEST_AT_ONCE, count // 2))
+        for recording in list(self._recordings.values()):
+            recording.graph = None  # it keeps memory
+        self.wait()  # what was begun may still read what leaves
+        left = self.waiting.clear()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return left
 
 
 def levels(planes: Tensor, labels: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -160,7 +160,7 @@ class Worker:
     ) -> Iterator[TextureRecord]:
         if decoded.squares is None:
             return
-        features = self._maker.encode(decoded.squares)
+        features = self._maker.waiting.enter(self._maker.encode(decoded.squares))
         drafts = self._maker.draft(decoded.working, features, lacking)
         codes = self._maker.codes(features, lacking, self._decoder.map)
         for place, key in enumerate(keys):

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, index_corpus
 from texcat.indexer.textures import ENCODED_AT_ONCE, TextureMaker
+from texcat.indexer.waiting import WaitingRoom
+from torch.overrides import TorchFunctionMode
 
 from ..catalogue.strategies import same_planes
 from ..fakes import TinyEncoder
@@ -359,7 +363,83 @@ def test_batches_after_one_that_memory_is_too_small_for_are_halves_of_it(catalog
     assert maker.most == 256
     assert maker.in_parts("of all", 256, make) == [64] * 4
     assert maker.most == 256
-    assert maker.in_parts("join", 1, make, 512) == [1]
+
+
+class OnGpu(torch.Tensor):
+    """Stands for a tensor on a GPU: one that `cpu` has left."""
+
+    def cpu(self) -> torch.Tensor:  # type: ignore[override]
+        return self.clone().as_subclass(torch.Tensor)
+
+
+class Crowded(TinyEncoder):
+    """An encoder beside which no batch may wait on the GPU: it has no room then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[weakref.ref[torch.Tensor]] = []
+        self.refused = 0
+
+    def patches(self, images: torch.Tensor) -> torch.Tensor:
+        if any(each() is not None for each in self.made):
+            self.refused += 1
+            raise torch.OutOfMemoryError("no room")
+        features = super().patches(images).as_subclass(OnGpu)
+        self.made.append(weakref.ref(features))
+        return features
+
+
+def test_what_waits_leaves_a_gpu_whose_memory_is_short(catalogue: Catalogue) -> None:
+    encoder, images = Crowded(), torch.randint(0, 256, (3, 3, 64, 64)).byte()
+    maker = TextureMaker(encoder, catalogue.schema, {})
+    waiting = []
+    for each in images.split(1):
+        waiting.append(maker.waiting.enter(maker.encode(each)))
+    assert encoder.refused == 2
+    made = torch.cat([each[:] for each in waiting]).as_subclass(torch.Tensor)
+    torch.testing.assert_close(made, TinyEncoder().patches(images), rtol=0, atol=0)
+
+
+def test_what_waits_is_not_lost_when_it_leaves() -> None:
+    room = WaitingRoom()
+    tensor = torch.arange(24.0).reshape(2, 3, 2, 2).contiguous(memory_format=torch.channels_last)
+    waiting, other = room.enter(tensor.as_subclass(OnGpu)), room.enter(tensor)
+    part = waiting[:1]
+    assert room.clear()
+    assert not room.clear(), "all have left"
+    assert isinstance(part, OnGpu)
+    for each in (waiting, other):
+        assert not isinstance(each[:], OnGpu)
+        assert len(each) == 2
+        assert torch.equal(each[[1, 0]], tensor.flip(0))
+        assert each[:].stride() == tensor.stride()
+
+
+class Full(TorchFunctionMode):
+    """Refuses a function of torch, once."""
+
+    def __init__(self, function: object) -> None:
+        super().__init__()
+        self.refuses: object = function
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is self.refuses:
+            self.refuses = None
+            raise torch.OutOfMemoryError("no room")
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("refused", [torch.empty_strided, torch.cat])
+def test_a_batch_that_a_gpu_has_no_room_for_is_put_together_on_the_host(
+    catalogue: Catalogue, refused: object
+) -> None:
+    maker = TextureMaker(TinyEncoder(), catalogue.schema, {})
+    squares = torch.randint(0, 256, (2 * ENCODED_AT_ONCE, 3, 64, 64)).byte()
+    with Full(refused) as full:
+        made = maker.encode(maker.joined(squares.split(ENCODED_AT_ONCE)))
+    assert full.refuses is None
+    assert maker.most == ENCODED_AT_ONCE, "half of the batch"
+    torch.testing.assert_close(made, TinyEncoder().patches(squares), rtol=0, atol=0)
 
 
 def test_a_single_image_that_memory_is_too_small_for_is_an_error(catalogue: Catalogue, photos: Path) -> None:
