@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -27,11 +26,15 @@ from ..catalogue.errors import EngineError
 from ..catalogue.registry import KnownFile
 from ..catalogue.types import ImageKey, InterestVectors, StageTime, TextureRecord
 from .encoders import DenseEncoder, load_encoder
-from .passes import Pass
+from .passes import Pass, chunk_size
 from .scan import FoundFile
 
 MOST_LOST = 10
 """So many processes lost while files remain to be given out end a pass."""
+
+_SHARES = 8
+"""A process that asks for files is given such a part of what falls to it, at most: it has up to so many
+batches under way."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,13 +80,14 @@ class _Times:
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A process of the crew, and the files that it has taken and not finished, by path."""
+    """A process of the crew, the chunks it has taken, and files of these that are not finished, by path."""
 
     device: str
     process: BaseProcess
     asking: Connection
     results: Connection
     asks: bool = True
+    chunks: int = 0
     taken: dict[bytes, FoundFile] = field(default_factory=dict)
 
 
@@ -115,11 +119,11 @@ class Crew:
         self._begin = begin
         try:
             suspects: deque[list[FoundFile]] = deque()
-            yield from self._share(iter(files), self._devices, suspects.append)
+            yield from self._share(deque(files), self._devices, suspects.append)
             while suspects:
                 group = suspects.popleft()
                 left: list[list[FoundFile]] = []
-                yield from self._share(iter(group), self._devices[:1], left.append)
+                yield from self._share(deque(group), self._devices[:1], left.append)
                 for again in left:
                     if len(again) == 1:
                         yield Finished([_failed(again[0])], {})
@@ -132,7 +136,7 @@ class Crew:
                 member.process.join()
 
     def _share(
-        self, files: Iterator[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
+        self, files: deque[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
     ) -> Iterator[Finished]:
         """Let processes on `devices` share `files`; those that a process takes along are given to `lose`."""
         # At once: one that starts reads its task, which may be large, only once it has loaded its libraries.
@@ -150,9 +154,7 @@ class Crew:
                     yield from self._take(member)
                 except (EOFError, ConnectionResetError):
                     self._bury(member, lose)
-                    remaining = next(files, None)
-                    if remaining is not None:
-                        files = chain([remaining], files)
+                    if files:
                         self._start(member.device)
 
     def _start(self, device: str) -> None:
@@ -164,15 +166,17 @@ class Crew:
         sent.close()
         self._members.append(_Member(device, process, asking, results))
 
-    def _give(self, member: _Member, files: Iterator[FoundFile]) -> None:
-        """Give a process as many files as it asks for; none when there are no more, or it is no more."""
+    def _give(self, member: _Member, files: deque[FoundFile]) -> None:
+        """Give a process that asks for files some; none when there are no more, or it is no more."""
         try:
-            wanted = member.asking.recv()
+            most = member.asking.recv()
         except (EOFError, ConnectionResetError):  # its results end, too
             member.asks = False
             return
         self._begin()
-        chunk = list(islice(files, wanted))
+        size = chunk_size(most, member.chunks, len(files), _SHARES * len(self._members))
+        chunk = [files.popleft() for _ in range(min(size, len(files)))]
+        member.chunks += 1
         member.taken.update((file.path, file) for file in chunk)
         try:
             member.asking.send(chunk)

@@ -451,15 +451,28 @@ def _read(file: FoundFile) -> _Job:
 
 
 def _chunks(files: Sequence[FoundFile], most: Callable[[], int]) -> Iterator[Sequence[FoundFile]]:
-    """`files`, at most so many at a time; fewer at both ends.
+    """`files`, at most so many at a time."""
+    start = before = 0
+    while start < len(files):
+        chunk = files[start : start + chunk_size(most(), before, len(files) - start)]
+        yield chunk
+        start, before = start + len(chunk), before + 1
+
+
+def chunk_size(most: int, before: int, left: int, shares: int = 2) -> int:
+    """How many files are taken together: `most`, or a half, a quarter or an eighth of it at both ends.
 
     A pipeline fills and drains in the time that a batch takes: the sooner, the fewer images that has.
+
+    Args:
+        most: files of a chunk.
+        before: chunks that were taken.
+        left: files that remain.
+        shares: chunks take such a part of these at most; of several processes that take chunks, each has
+            many under way, and they end together only if their last are small.
     """
-    start, grown = 0, 1
-    while start < len(files):
-        size = most()
-        least = max(1, size // 8)
-        size = min(size, least * grown, max(least, (len(files) - start) // 2))
-        chunk = files[start : start + size]
-        yield chunk
-        start, grown = start + len(chunk), 2 * grown
+    least = max(1, most // 8)
+    size, bound = most, max(least, min(least << min(before, 4), left // shares))
+    while size > bound:
+        size //= 2
+    return size

@@ -11,12 +11,15 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from texcat.catalogue import Catalogue, ImageKey, TextureRecord
 from texcat.catalogue.codec import CODE_PART
@@ -25,6 +28,7 @@ from texcat.catalogue.errors import FingerprintMismatchError, ReadOnlyError, Sto
 from texcat.catalogue.quantise import dequantise
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, index_corpus
+from texcat.indexer.passes import chunk_size
 from texcat.indexer.textures import ENCODED_AT_ONCE, TextureMaker
 from texcat.indexer.waiting import WaitingRoom
 from torch.overrides import TorchFunctionMode
@@ -320,7 +324,7 @@ class Cramped(TinyEncoder):
 
 def test_a_batch_that_memory_is_too_small_for_is_made_in_halves(catalogue: Catalogue, photos: Path) -> None:
     encoder = Cramped(1)
-    report = index_corpus(catalogue, [photos], encoder=encoder, batch_size=6)
+    report = index_corpus(catalogue, [photos], encoder=encoder, batch_size=8)
     assert (report.indexed, report.skipped) == (6, ())
     assert encoder.encoded == 5
     assert encoder.refused == 1, "the first batch of two"
@@ -470,6 +474,25 @@ def test_the_order_and_size_of_batches_change_nothing(tmp_path: Path, photos: Pa
             index_corpus(made, [photos], encoder=TinyEncoder(), batch_size=batch_size)
             results.append(contents(made))
     assert_equal(*results)
+
+
+@given(
+    most=st.integers(1, 600),
+    batches=st.floats(0.01, 200),
+    shares=st.sampled_from([2, 16, 64]),
+)
+def test_chunks_are_small_at_both_ends(most: int, batches: float, shares: int) -> None:
+    left = total = ceil(batches * most)
+    sizes: list[int] = []
+    while left > 0:
+        sizes.append(chunk_size(most, len(sizes), left, shares))
+        left -= sizes[-1]
+    assert set(sizes) <= {most, most // 2, most // 4, most // 8} - {0}
+    assert sizes[0] == sizes[-1] == max(1, most // 8)
+    grown = sizes.index(max(sizes))
+    assert sizes == sorted(sizes[:grown]) + sorted(sizes[grown:], reverse=True)
+    if total > 2 * shares * most:
+        assert sum(size == most for size in sizes) * most > total / 3
 
 
 def test_another_encoder_is_refused_by_name(catalogue: Catalogue, photos: Path) -> None:
