@@ -106,6 +106,7 @@ class Crew:
         self._devices = devices
         self._context = multiprocessing.get_context("spawn")  # CUDA and LMDB do not survive a fork
         self._members: list[_Member] = []
+        self._ending: list[BaseProcess] = []
         self._lost = 0
 
     def run(self, files: Sequence[FoundFile], begin: Callable[[], None]) -> Iterator[Finished]:
@@ -133,7 +134,8 @@ class Crew:
         finally:
             for member in self._members:
                 member.process.kill()
-                member.process.join()
+            for process in (*self._ending, *(member.process for member in self._members)):
+                process.join()
 
     def _share(
         self, files: deque[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
@@ -194,7 +196,7 @@ class Crew:
             self.stages += names
             self.on_cpu += message.on_cpu
             self._members.remove(member)
-            member.process.join()
+            self._ending.append(member.process)  # which on a GPU takes a second, and nobody waits for it
         else:
             raise EngineError(f"the process on {member.device} failed: {message}")
 

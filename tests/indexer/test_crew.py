@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
+from multiprocessing import active_children
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
 import torch
 from texcat.catalogue import Catalogue
 from texcat.catalogue.errors import EngineError, UsageError
-from texcat.indexer import index_corpus
+from texcat.indexer import Progress, index_corpus
 from texcat.indexer.encoders import devices_of
 
 from ..fakes import TinyEncoder
@@ -54,6 +57,23 @@ class Failing(TinyEncoder):
         raise ValueError("a bug")
 
 
+class Lingering(TinyEncoder):
+    """An encoder whose process only ends when a file is there, as one of a GPU takes its time to."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__()
+        self.mark = mark
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__ |= state
+        Finalize(None, self._linger, exitpriority=0)
+
+    def _linger(self) -> None:
+        patience = time.monotonic() + 20
+        while not self.mark.exists() and time.monotonic() < patience:
+            time.sleep(0.01)
+
+
 def test_two_processes_make_what_one_makes(tmp_path: Path, photos: Path) -> None:
     made = []
     for name, device in (("one", "cpu"), ("two", "cpu,cpu")):
@@ -92,6 +112,21 @@ def test_a_file_that_takes_its_process_along_has_failed_and_no_other(tmp_path: P
         assert report.indexed == 1
         assert [os.path.basename(skipped.path) for skipped in report.skipped] == ["white.png"]
         assert "was lost" in report.skipped[0].reason
+
+
+def test_a_process_that_takes_its_time_to_end_holds_nobody_up(tmp_path: Path, photos: Path) -> None:
+    alive: list[int] = []
+
+    def mark(progress: Progress) -> None:
+        if progress.done == progress.total:
+            alive.append(len(active_children()))
+            (tmp_path / "done").touch()
+
+    with Catalogue.create(tmp_path / "cat", groups=QUICK) as catalogue:
+        encoder = Lingering(tmp_path / "done")
+        index_corpus(catalogue, [photos], encoder=encoder, device="cpu,cpu", batch_size=3, on_progress=mark)
+    assert alive == [2]
+    assert not active_children()
 
 
 def test_what_a_process_raises_ends_the_pass(tmp_path: Path, photos: Path) -> None:
