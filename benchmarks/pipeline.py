@@ -90,14 +90,22 @@ def main() -> None:
             "warm_up": end_to_end(
                 folder / "warm", spec, made[: given.warm_up], given.devices[0], given.batch_size
             ),
-            "encoder_only": [encoder_only(spec, given.devices[0], given.batch_size)],
+            "encoder_only": [],
+            "encoder_only_core_ms": [],
             "runs": [],
         }
+
+        def encode() -> None:
+            rate, cores = encoder_only(spec, given.devices[0], given.batch_size)
+            result["encoder_only"].append(rate)
+            result["encoder_only_core_ms"].append(cores)
+
+        encode()
         for count, devices in product(given.images, given.devices):
             chosen = made[given.warm_up :][:count]
             whole = end_to_end(folder / "whole", spec, chosen, devices, given.batch_size)
             result["runs"].append({"devices": devices, "images": count, **whole})
-            result["encoder_only"].append(encoder_only(spec, given.devices[0], given.batch_size))
+            encode()
         if given.others and model is not None and checkpoint is not None:
             result["plain"] = plain(model, checkpoint, made[: given.others], given)
             result["clip_retrieval"] = clip_retrieval(model, checkpoint, made[: given.others], folder)
@@ -138,8 +146,8 @@ def make_photos(photos: list[Path], count: int, folder: Path) -> list[Path]:
     return made
 
 
-def encoder_only(spec: str, devices: str, batch_size: int | None) -> float:
-    """Images a second of the encoder by itself, on the first of `devices`.
+def encoder_only(spec: str, devices: str, batch_size: int | None) -> tuple[float, float]:
+    """Images a second of the encoder by itself, on the first of `devices`, and ms of cores an image.
 
     On a processor, as it is quickest: with all cores, or as two that have half of them each.
     """
@@ -149,15 +157,15 @@ def encoder_only(spec: str, devices: str, batch_size: int | None) -> float:
     images = torch.randint(0, 256, (size, 3, encoder.input_size, encoder.input_size), dtype=torch.uint8)
     images = images.to(encoder.device)
 
-    def rate(threads: int) -> float:
+    def rate(threads: int) -> tuple[float, float]:
         half = partial(few_threads, max(1, (os.cpu_count() or 1) // 2))
         with ThreadPoolExecutor(threads, initializer=half if threads > 1 else lambda: None) as pool:
             for rounds in (3 if on_gpu else threads, 30 if on_gpu else 12):
-                begun = time.perf_counter()
+                begun, used = time.perf_counter(), time.process_time()
                 list(pool.map(encoder.patches, [images] * rounds))
                 wait(encoder.device)
-                ended = time.perf_counter()
-        return size * rounds / (ended - begun)
+                seconds, used = time.perf_counter() - begun, time.process_time() - used
+        return size * rounds / seconds, 1e3 * used / (size * rounds)
 
     return rate(1) if on_gpu else max(rate(1), rate(2))
 
@@ -175,6 +183,7 @@ def end_to_end(
     shutil.rmtree(path, ignore_errors=True)
     marks: list[tuple[float, Progress]] = []
     early: list[float] = []
+    used: list[float] = []
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -182,6 +191,7 @@ def end_to_end(
 
         def mark(progress: Progress) -> None:
             marks.append((time.perf_counter(), progress))
+            used.append(time.process_time())
             if not early and progress.done >= progress.total / 4:
                 early.extend((gpu_peak(), max(host)))
 
@@ -204,6 +214,7 @@ def end_to_end(
         "seconds": ended - begun,
         "steady_images_a_second": between(marks, 1 / 4, 3 / 4),
         "quarters_images_a_second": [between(marks, each / 4, (each + 1) / 4) for each in range(4)],
+        "core_ms_an_image": 1e3 * (used[-1] - used[0]) / len(photos),  # of this process
         "bytes_an_image": stats.file_bytes / stats.images,
         "host_peak_mb": max(host),
         "gpu_peak_mb": gpu_peak(),
@@ -331,9 +342,15 @@ def table(result: dict[str, Any]) -> str:
         if result.get(name):
             rate = result[name]["images_a_second"]
             lines.append(f"| {name} | | {told(rate)} | | {rate / alone[-1]:.2f} | | | | | |")
-    for run in result["runs"]:
+    cores = pairwise(result["encoder_only_core_ms"])
+    for run, (before, after) in zip(result["runs"], cores, strict=True):
         quarters = ", ".join(map(told, run["quarters_images_a_second"]))
         lines += ["", f"{run['devices']}, {run['images']:,} images: {quarters} a second in each quarter.", ""]
+        if run["devices"] == "cpu":
+            took = run["core_ms_an_image"]
+            lines[-1] = f"It took {took:.0f} ms of cores an image; the encoder alone {before:.0f} before and "
+            lines[-1] += f"{after:.0f} after, {(before + after) / 2 / took:.2f} of it."
+            lines.append("")
         lines += ["| stage | threads | busy, s | share | ms an image |", "|---|---|---|---|---|"]
         lines += [
             f"| {stage['name']} | {stage['workers']} | {stage['seconds']:.1f} | {stage['share']:.2f} | "
