@@ -110,6 +110,10 @@ class Coder:
         dim = len(self._spread)
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
+        if not largest(features) < _TOO_LARGE:
+            raise UsageError(
+                "features must be finite, and below 1e30: the encoder gives numbers out of range"
+            )
         rows, columns = (
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
@@ -120,10 +124,6 @@ class Coder:
         else:  # as encoders on a GPU have them, with the dims last: each product goes over memory as it lies
             across = columns @ features.permute(0, 2, 3, 1)
             kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
-        if not largest(kept) < _TOO_LARGE:  # a seventh of the features, and what is no number spreads
-            raise UsageError(
-                "features must be finite, and below 1e30: the encoder gives numbers out of range"
-            )
         fitter = _Fitter(kept @ self._spread.mT, self._side)
         exponents = fitter.search()
         codes = [b""] * len(features)
