@@ -86,7 +86,8 @@ def _make(data: Path, phrases: list[str], kept: Path) -> None:
     from texcat.indexer.channels import base_channels
     from texcat.indexer.encoders import load_encoder
     from texcat.indexer.encoders.tensors import phrase_vectors
-    from texcat.indexer.images import load_image, to_square
+    from texcat.indexer.images import load_image
+    from texcat.indexer.squares import to_square
     from texcat.indexer.textures import TextureMaker
 
     encoder = load_encoder("builtin", "cpu")

@@ -29,7 +29,8 @@ from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.indexer.statistics import SAMPLE_IMAGES
 from texcat.retrieval.labelled import Target, read_targets
 

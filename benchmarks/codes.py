@@ -38,7 +38,8 @@ from texcat.indexer import codes
 from texcat.indexer.codebooks import make_codebook
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.labelled import Target, covered, read_targets
 from threadpoolctl import threadpool_limits
 

@@ -32,7 +32,8 @@ from texcat.catalogue.types import GRID, Box
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
 from texcat.indexer.exemplars import SAMPLE_IMAGES, box_mean, exemplar_direction, join_words
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.labelled import Boxes, read_targets
 
 MIN_PHOTOS = 5

@@ -28,7 +28,8 @@ from texcat.catalogue.types import GRID
 from texcat.indexer.encoders.builtin import FEATURES, FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections, Moments, fit_directions
 from texcat.indexer.encoders.tensors import encode_squares
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.labelled import read_targets
 from torch import Tensor
 

@@ -30,7 +30,8 @@ from quality import BUDGET, SHARED, Map, Truth
 from skimage.color import rgb2hsv
 from texcat.indexer.encoders.builtin import BuiltinEncoder
 from texcat.indexer.encoders.tensors import encode_squares
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.labelled import Boxes, Target, read_targets
 from torch.nn.functional import cosine_similarity
 

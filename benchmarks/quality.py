@@ -45,7 +45,8 @@ from texcat.catalogue.types import GRID
 from texcat.indexer.channels import base_channels
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import WORKING_SIZE, load_image, to_square
+from texcat.indexer.images import WORKING_SIZE, load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.labelled import Boxes, Target, covered, read_targets, union_area
 
 BUDGET = 200

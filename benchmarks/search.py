@@ -26,7 +26,8 @@ from texcat.indexer import index_corpus
 from texcat.indexer.encoders import DenseEncoder, load_encoder
 from texcat.indexer.encoders.builtin import MEAN, STD, load_network
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval.search import Searcher, top_mean
 
 SHARED = Path("../shared/data")

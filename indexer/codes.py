@@ -30,6 +30,7 @@ from ..catalogue.codes import (
 )
 from ..catalogue.errors import UsageError
 from ..catalogue.grid import resize_matrix
+from . import sizes
 from .matrices import fetch, largest, on_device
 
 BUDGET = 11_976
@@ -49,7 +50,7 @@ COARSER = 1
 and an exponent is about as much."""
 
 RANKS = 112
-"""Ranks that are looked for on a GPU: more than the 40 to 80 that `BUDGET` has room for."""
+"""Ranks that are looked for: more than the 40 to 80 that `BUDGET` has room for."""
 
 _NEGLIGIBLE = 1e-12
 _FINEST = 256
@@ -67,7 +68,9 @@ _SPREAD = 12.0
 mean, by three at most."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
-_TOO_LARGE = 1e30
+_TOO_LARGE = 1e32
+"""Of frequencies of maps: those of features below 1e30 are smaller, up to maps of 100x100."""
+
 _BATCH = 4
 _RIDGE = 1e-4
 """Part of a unit vector's square that is added to the products of rows, so that they can be divided by."""
@@ -110,20 +113,16 @@ class Coder:
         dim = len(self._spread)
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
-        if not largest(features) < _TOO_LARGE:
-            raise UsageError(
-                "features must be finite, and below 1e30: the encoder gives numbers out of range"
-            )
         rows, columns = (
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
-        if features.is_contiguous():
-            # Along lines all at once: a product for each plane takes twice as long.
-            across = features.flatten(1, 2) @ columns.mT.expand(len(features), -1, -1)
-            kept = (rows @ across.reshape(*features.shape[:3], -1)).flatten(2).mT
-        else:  # as encoders on a GPU have them, with the dims last: each product goes over memory as it lies
-            across = columns @ features.permute(0, 2, 3, 1)
-            kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
+        # The dims of a patch lie together, as encoders leave them: each product goes over memory as it lies.
+        across = columns @ features.permute(0, 2, 3, 1)
+        kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
+        if not largest(kept) < _TOO_LARGE:
+            raise UsageError(
+                "features must be finite, and below 1e30: the encoder gives numbers out of range"
+            )
         fitter = _Fitter(kept @ self._spread.mT, self._side)
         exponents = fitter.search()
         codes = [b""] * len(features)
@@ -203,17 +202,21 @@ class _Fitter:
 
     def __init__(self, matrix: Tensor, side: int) -> None:
         self._side = side
-        largest = matrix.abs().amax((1, 2), keepdim=True)
-        unit = matrix / torch.where(largest > 0, largest, 1)
-        norm = torch.linalg.matrix_norm(unit, keepdim=True)
+        low, high = matrix.flatten(1).aminmax(dim=1, keepdim=True)
+        largest = torch.maximum(-low, high)
+        largest = torch.where(largest > 0, largest, 1)[:, :, None]  # or squares may be too large, or too small
+        unit = matrix / largest
+        norm = torch.linalg.vector_norm(unit, dim=(1, 2), keepdim=True)
         norm = torch.where(norm > 0, norm, 1)
-        self._size = (norm.double() * torch.where(largest > 0, largest, 1).double())[:, 0, 0]
-        unit = unit / norm
+        unit /= norm
+        self._size = (norm.double() * largest.double())[:, 0, 0]
         self._mean = unit[:, :1].clone()
         unit[:, 0] = 0
         self._rest = unit
-        self._left, self._singular = _left_vectors(unit)
+        self._left = _left_vectors(unit)
         self._right = self._left @ unit
+        # Not what vectors come with: of the smallest, squares are rounding.
+        self._singular = self._right.norm(dim=2).cummin(1).values
         self._largest = self._left.abs().amax(2)
 
     def search(self) -> list[int]:
@@ -256,23 +259,15 @@ class _Fitter:
 
     def _foretold(self, chosen: Tensor, exponent: Tensor) -> Tensor:
         """Bytes that codes of `chosen` images with the steps of these exponents will have: float32 [n]."""
+        step = _step(exponent, self._size[chosen])
+        orders = on_device(_orders, step.device, *self._rest.shape[1:])
+        held = self._left, self._right, self._mean, self._singular, chosen, step, orders
         if self._size.is_cuda:
             from .foretelling import code_bytes
 
-            step = _step(exponent, self._size[chosen])
-            orders = on_device(_orders, step.device, *self._rest.shape[1:])
-            return code_bytes(self._left, self._right, self._mean, self._singular, chosen, step, orders)
-        return (self if len(chosen) == len(self._size) else self._only(chosen))._sizes(exponent)
-
-    def _sizes(self, exponent: Tensor) -> Tensor:
-        """The same for all images, on a processor."""
-        step = _step(exponent, self._size)
-        rank = self._rank(step)
-        most = int(rank.amax())
-        u, _ = self._rounded(step, rank, most)
-        b = _away_from_zero(torch.cat((self._mean, self._right[:, :most]), 1) / step[:, None, None])
-        packed = self._packed(u, b, rank)
-        return FIXED_BYTES + 2 * (1 + rank) + _huffman_bytes(packed)
+            return code_bytes(*held)
+        arrays = (each.numpy() for each in held)
+        return torch.from_numpy(sizes.code_bytes(*arrays, FINENESS, LEAST_RANK, ROUND_UP)).add_(FIXED_BYTES)
 
     def tables(self, places: Sequence[int], exponents: Sequence[int]) -> list[_Table]:
         """Tables of the images at `places`, with the steps of their `exponents`."""
@@ -358,30 +353,28 @@ class _Fitter:
         return _Packed(blocks, low & 15 | high << 4, wide, end)
 
 
-def _left_vectors(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Left singular vectors, as rows [B, R, m], and singular values [B, R], falling, of matrices [B, m, n].
+def _left_vectors(matrix: Tensor) -> Tensor:
+    """Left singular vectors of the largest values, at most `RANKS`, as rows [B, R, m], of matrices [B, m, n].
 
-    On a processor, all m of them. On a GPU, where an eigenvalue problem of this size takes 1.7 ms an image,
-    the `RANKS` first: the range is sketched (N. Halko, P. Martinsson, J. Tropp, "Finding structure with
+    On a GPU, where an eigenvalue problem of this size takes 1.7 ms an image, the range is sketched (N. Halko, P. Martinsson, J. Tropp, "Finding structure with
     randomness", SIAM Review 53(2), 2011, with one power iteration), and what is within it decomposed.
     """
     if matrix.is_cuda and matrix.shape[1] > RANKS:
         base = _orthonormal(matrix @ on_device(_directions, matrix.device, matrix.shape[2]))
         base = _orthonormal(matrix @ (matrix.mT @ base))
-        left, singular = _left_vectors_of_all(base.mT @ matrix)
-        return left @ base.mT, singular
+        left = _left_vectors_of_all(base.mT @ matrix)
+        return left @ base.mT
     return _left_vectors_of_all(matrix)
 
 
-def _left_vectors_of_all(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def _left_vectors_of_all(matrix: Tensor) -> Tensor:
     if matrix.is_cuda:
         # The quickest driver for a batch; of a matrix of lower rank it may make no numbers.
         _, singular, vectors = torch.linalg.svd(matrix.mT, full_matrices=False, driver="gesvda")
         if vectors.isfinite().all() and singular.isfinite().all():
-            return vectors, singular
-    exact = matrix.double()  # of nearly flat images, squares would be too small
-    energy, vectors = torch.linalg.eigh(exact @ exact.mT)
-    return vectors.flip(2).mT.float().contiguous(), energy.flip(1).clamp(min=0).sqrt().float()
+            return vectors
+    _, vectors = torch.linalg.eigh(matrix @ matrix.mT)
+    return vectors[:, :, -RANKS:].flip(2).mT.contiguous()
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
@@ -406,33 +399,6 @@ def _away_from_zero(numbers: Tensor) -> Tensor:
     return rounded.clamp_(-LARGEST, LARGEST)
 
 
-def _huffman_bytes(packed: _Packed) -> Tensor:
-    """About how many bytes Huffman codes take for the two kinds of blocks of each image: float32 [B].
-
-    It is their entropy, but that a symbol takes a bit at least: for one that is more than half of them, that
-    is what it takes, and the others have a bit more than they would without it.
-    """
-    first = packed.wide // 2
-    last = first + (packed.end - packed.wide) // 2
-    counts = torch.zeros(2, len(first), 256, dtype=torch.int32, device=first.device)
-    kinds = (packed.blocks, torch.zeros_like(first), packed.wide), (packed.pairs, first, last)
-    for found, (blocks, start, end) in zip(counts, kinds, strict=True):
-        place = torch.arange(blocks.shape[1], device=blocks.device)
-        inside = (place >= start[:, None]) & (place < end[:, None])
-        counted = inside.int()[:, :, None].expand(blocks.shape).flatten(1)
-        found.scatter_add_(1, blocks.flatten(1).long() + 128, counted)
-    counts = counts.float()
-    bits = torch.zeros(counts.shape[:2], device=counts.device)
-    for _ in range(2):
-        total, (top, symbol) = counts.sum(2), counts.max(2)
-        dominates = (2 * top > total) & (top < total)
-        bits += total * dominates
-        counts = counts.scatter(2, symbol[:, :, None], torch.where(dominates, 0, top)[:, :, None])
-    total = counts.sum(2, keepdim=True)
-    entropy = counts * (total.clamp(min=1) / counts.clamp(min=1)).log2()
-    return (bits + entropy.sum(2)).sum(0) / 8
-
-
 def _directions(width: int) -> NDArray[np.float32]:
     """[width, R], random: along which the range of a matrix is sketched."""
     return np.random.default_rng(0).standard_normal((width, RANKS), np.float32)
@@ -445,10 +411,10 @@ def _frequency_matrix(n: int, side: int) -> NDArray[np.float32]:
 
 
 def _orders(area: int, width: int) -> NDArray[np.int64]:
-    """For each rank, the order of the blocks of its table, filled up with block 0: [1 + area, n]."""
-    columns = padded(area), padded(width)
-    orders = np.zeros((1 + area, (1 + area) * sum(columns) // BLOCK), np.int64)
-    for rank in range(1 + area):
+    """For each rank, the order of the blocks of its table, filled up with block 0: [1 + R, n]."""
+    columns, ranks = (padded(area), padded(width)), min(area, RANKS)
+    orders = np.zeros((1 + ranks, (1 + ranks) * sum(columns) // BLOCK), np.int64)
+    for rank in range(1 + ranks):
         order = block_order(1 + rank, *columns)
         orders[rank, : len(order)] = order
     return orders

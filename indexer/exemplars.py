@@ -24,7 +24,7 @@ from ..catalogue.errors import ImageReadError, UsageError
 from ..catalogue.registry import CorpusMean, Registry
 from ..catalogue.types import Box, Exemplar, ImageKey, Interest, InterestVectors
 from .encoders import DenseEncoder
-from .images import LoadedImage, decode_image, load_image, to_square
+from .images import LoadedImage, decode_image, load_image
 from .reading import read_content
 
 SAMPLE_IMAGES = 64
@@ -177,6 +177,7 @@ def _overlap(low: float, high: float, cells: int) -> NDArray[np.float32]:
 def _encode(encoder: DenseEncoder, images: Iterable[LoadedImage]) -> Iterator[Features]:
     """Patch features of each image, a batch at a time."""
     from .encoders.tensors import encode_squares
+    from .squares import to_square
 
     squares = (to_square(loaded.image, encoder.input_size) for loaded in images)
     while batch := list(islice(squares, BATCH_SIZE)):

@@ -1,4 +1,4 @@
-"""Decoding one image: from bytes to an upright RGB picture, then to the square that an encoder takes.
+"""Decoding one image: from bytes to an upright RGB picture.
 
 Files come from anywhere, so nothing in them is trusted: the format is told from the first bytes and
 never from the name, the size is checked before a pixel is decoded, and whatever a decoder raises
@@ -20,7 +20,7 @@ from PIL import ImageCms
 from PIL.AvifImagePlugin import AvifImageFile
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
-from PIL.Image import Image, Resampling, Transpose, fromarray, new
+from PIL.Image import Image, Transpose, fromarray, new
 from PIL.Jpeg2KImagePlugin import Jpeg2KImageFile
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
@@ -175,14 +175,6 @@ def from_picture(image: Image) -> LoadedImage:
     return LoadedImage(ImageKey.of(head + image.tobytes()), upright, size)
 
 
-def to_square(image: Image, side: int) -> NDArray[np.uint8]:
-    """The whole of `image` (mode RGB) squashed to a square: uint8 [side, side, 3], rows top to bottom.
-
-    Bicubic and antialiased. Strong reductions first average whole blocks, down to 3 times the target or more.
-    """
-    return np.array(image.resize((side, side), Resampling.BICUBIC, reducing_gap=3.0))
-
-
 def colour_table(profile: bytes, side: int) -> NDArray[np.uint8] | None:
     """What the colours of an ICC profile are in sRGB: uint8 [side, side, side, 3], by red, green and blue.
 
@@ -307,7 +299,7 @@ def _to_rgb(image: Image) -> Image:
         page = new("RGBA", image.size, (*BACKGROUND, 255))
         page.alpha_composite(image)
         image = page
-    rgb = image.convert("RGB")
+    rgb = image if image.mode == "RGB" else image.convert("RGB")
     rgb.info = {}
     return rgb
 

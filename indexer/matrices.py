@@ -38,7 +38,8 @@ def resize(planes: Tensor, side: int) -> Tensor:
 
 def largest(numbers: Tensor) -> Tensor:
     """The largest absolute value, []; NaN if one of the numbers is."""
-    low, high = torch.aminmax(numbers)  # goes over them once, where others need several times as long
+    as_it_lies = numbers.permute(numbers.dim_order())  # or it is copied first
+    low, high = torch.aminmax(as_it_lies)  # goes over them once, where others need several times as long
     return torch.maximum(-low, high)
 
 

@@ -28,7 +28,8 @@ from .channels.control import Control
 from .codes import Coder, Compress
 from .encoders import DenseEncoder
 from .graphs import Function, Graph
-from .images import WORKING_SIZE, to_square
+from .images import WORKING_SIZE
+from .squares import to_square
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
 from .waiting import Waiting, WaitingRoom
@@ -140,7 +141,7 @@ class TextureMaker:
 
     def batch(self, squares: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Squares of one size as the encoder takes them: uint8 [B, 3, side, side], on its device."""
-        return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2).to(self.device)
+        return torch.stack([torch.from_numpy(square).permute(2, 0, 1) for square in squares]).to(self.device)
 
     @torch.inference_mode()
     def encode(self, squares: Tensor | Waiting) -> Tensor:
@@ -285,7 +286,7 @@ class TextureMaker:
     @torch.inference_mode()
     def _similarity(self, directions: Tensor, features: Tensor) -> Tensor:
         """Maps [B, N, map_size, map_size] of directions [N, dim]: one product for all."""
-        products = directions @ features.flatten(2)
+        products = directions.expand(len(features), -1, -1) @ features.flatten(2)
         planes = products.reshape(len(features), -1, *features.shape[2:])
         return resize(planes, self.encoder.map_size)
 

@@ -61,7 +61,7 @@ class Pixels:
             from . import kernels
 
             return kernels.pixel_means(self._bytes, CELL, _BLOCK)
-        made = pixel_means(self._bytes.permute(0, 2, 3, 1).contiguous().numpy(), CELL, _BLOCK)
+        made = pixel_means(self._bytes.contiguous().numpy(), CELL, _BLOCK)
         return PixelMeans(*map(torch.from_numpy, made))
 
     @cached_property

@@ -141,7 +141,8 @@ class Objects:
         sizes = member.sum((2, 3))
         adjacent = _adjacency(clusters, len(kinds))
         by_angle = self._features is not None
-        means = _means(member, sizes, self._pixels.cells_lab if self._features is None else self._features)
+        planes = self._pixels.cells_lab if self._features is None else self._features
+        means = _sums(clusters, member, planes) / sizes.clamp(min=1)[:, :, None]
         if by_angle:
             means -= (1 - MEAN_KEPT) * (sizes[:, None] @ means) / _CELLS
         limit = FEATURE_DISTANCE if by_angle else COLOR_DISTANCE
@@ -231,18 +232,23 @@ def _renamed(first: Tensor) -> Tensor:
     return (occurs.cumsum(1) - 1).gather(1, first)
 
 
-def _means(member: Tensor, sizes: Tensor, planes: Tensor) -> Tensor:
-    """Mean [B, K, d] of planes [B, d, h, w] over each segment, `member` [B, K, 32, 32] being 1 in it, else 0.
+def _sums(labels: Tensor, member: Tensor, planes: Tensor) -> Tensor:
+    """Sum [B, K, d] of planes [B, d, h, w] over the cells of each segment, by labels [B, 32, 32].
 
-    Equals the mean of the planes resized to the grid, as resizing is linear: instead of d planes, the
-    K indicators are brought to the planes' own grid.
+    `member` [B, K, 32, 32] is 1 in a segment, else 0. The sums are those of planes resized to the grid. As
+    resizing is linear, the K indicators are brought to the planes' own grid instead of d planes.
     """
-    weights = member
-    if planes.shape[2:] != member.shape[2:]:
+    if planes.shape[2:] != labels.shape[1:]:
         rows = on_device(resize_matrix, planes.device, planes.shape[2], GRID)
         columns = on_device(resize_matrix, planes.device, planes.shape[3], GRID)
-        weights = both_sides(rows.T, member, columns.T)
-    return weights.flatten(2) @ planes.flatten(2).mT / sizes.clamp(min=1)[:, :, None]
+        member = both_sides(rows.T, member, columns.T)
+    elif not planes.is_cuda:  # a GPU would add in another order each time
+        count, kinds, dims = *member.shape[:2], planes.shape[1]
+        number = labels.flatten(1) + kinds * torch.arange(count)[:, None]
+        sums = planes.new_zeros(count * kinds, dims)
+        sums.index_add_(0, number.flatten(), planes.permute(0, 2, 3, 1).reshape(-1, dims))
+        return sums.reshape(count, kinds, dims)
+    return member.flatten(2) @ planes.flatten(2).mT
 
 
 def _majority(labels: Tensor, block: int) -> Tensor:

@@ -21,10 +21,10 @@ def pixel_means(images: NDArray[np.uint8], cell: int, block: int) -> tuple[Float
     """What `pixels.PixelMeans` says of images.
 
     Args:
-        images: uint8 [B, H, H, 3].
+        images: uint8 [B, 3, H, H].
         cell, block: sides of a cell and of a block, in pixels; H is a multiple of both.
     """
-    count, side = images.shape[:2]
+    count, _, side, _ = images.shape
     blocks = np.empty((count, 3, side // block, side // block), np.float32)
     squares = np.empty((count, 3, side // cell, side // cell), np.float32)
     edges = np.empty(squares.shape, np.float32)
@@ -48,9 +48,9 @@ def _add_values(
 ) -> None:
     """Add a row of pixels to sums of their columns, and write its luminance. All sums are exact."""
     for column in range(len(luma)):
-        red = np.float32(images[image, row, column, 0])
-        green = np.float32(images[image, row, column, 1])
-        blue = np.float32(images[image, row, column, 2])
+        red = np.float32(images[image, 0, row, column])
+        green = np.float32(images[image, 1, row, column])
+        blue = np.float32(images[image, 2, row, column])
         luma[row, column] = min(_RED * red + _GREEN * green + _BLUE * blue, np.float32(1))
         values[0, column] += red
         values[1, column] += green

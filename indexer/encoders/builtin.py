@@ -156,11 +156,14 @@ class BuiltinEncoder:
             UsageError: `images` has another type or shape.
         """
         check_images(images, self.input_size)
-        pixels = images.to(self.device, memory_format=torch.channels_last)
-        seen = self._network.forward_features((pixels.float() - MEAN) / STD).contiguous()
-        features = torch.cat((seen, COLOUR_SCALE * colour_coverage(pixels, self.grid[0])), dim=1)
-        smoothed: Tensor = self._blur @ features @ self._blur.T
-        return smoothed
+        pixels = images.to(self.device)
+        scaled = pixels.float().sub_(MEAN).div_(STD).contiguous(memory_format=torch.channels_last)
+        seen, colours = self._network.forward_features(scaled), colour_coverage(pixels, self.grid[0])
+        # The dims of a patch lie together, as the network leaves them, and what comes after takes them.
+        features = torch.cat([each.permute(0, 2, 3, 1) for each in (seen, COLOUR_SCALE * colours)], 3)
+        along = self._blur @ features.flatten(2)
+        smoothed: Tensor = self._blur @ along.reshape(features.shape)
+        return smoothed.permute(0, 3, 1, 2)
 
     @torch.inference_mode()
     def direction(self, phrases: Sequence[str]) -> Tensor:

@@ -16,7 +16,7 @@ def encode_squares(encoder: DenseEncoder, squares: Sequence[NDArray[np.uint8]]) 
     """Patch features float32 [dim, rows, columns] of each image uint8 [side, side, 3]."""
     if not squares:
         return []
-    images = torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
+    images = torch.stack([torch.from_numpy(square).permute(2, 0, 1) for square in squares])
     features = encoder.patches(images.to(encoder.device)).float().cpu().numpy()
     return list(features)
 

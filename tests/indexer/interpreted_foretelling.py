@@ -1,4 +1,4 @@
-"""Sizes that are foretold by kernels for GPUs, run by Triton's interpreter, are those that torch foretells.
+"""Sizes that are foretold by kernels for GPUs, run by Triton's interpreter, are those of processors.
 
 `test_kernels` runs this file in a process of its own: the interpreter is chosen before Triton is imported.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from texcat.indexer.codes import BUDGET, RANKS, _Fitter, _orders, _step
+from texcat.indexer.codes import BUDGET, _Fitter, _orders, _step
 from texcat.indexer.foretelling import code_bytes
 from texcat.indexer.matrices import on_device
 
@@ -27,14 +27,11 @@ def matrices(side: int, width: int) -> torch.Tensor:
 @pytest.mark.parametrize(("side", "width"), [(12, 96), (4, 70)])
 def test_sizes(side: int, width: int) -> None:
     fitter = _Fitter(matrices(side, width), side)
-    ranks = min(RANKS, side**2)
     sizes = []
     for exponents in ([40, 60, 80, 20], [120, 100, 255, 0], [0, 255, 7, 255]):
         exponent = torch.tensor(exponents)
         chosen = torch.tensor([2, 0, 1, 3])
-        fitter._left, fitter._right = fitter._left[:, :ranks], fitter._right[:, :ranks]
-        fitter._singular, fitter._largest = fitter._singular[:, :ranks], fitter._largest[:, :ranks]
-        expected = fitter._only(chosen)._sizes(exponent)
+        expected = fitter._foretold(chosen, exponent)
         made = code_bytes(
             fitter._left,
             fitter._right,

@@ -31,7 +31,8 @@ from texcat.indexer.encoders.colours import TERMS, colour_coverage
 from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.minilm import MiniLM
 from texcat.indexer.encoders.nouns import is_known
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -9,7 +9,8 @@ import pytest
 from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.errors import ImageReadError
 from texcat.indexer.decoding import Decoder
-from texcat.indexer.images import decode_image, to_square
+from texcat.indexer.images import decode_image
+from texcat.indexer.squares import to_square
 from texcat.indexer.textures import TextureMaker
 
 from ..fakes import TinyEncoder

@@ -19,7 +19,8 @@ from PIL import Image, ImageFile
 from texcat.catalogue.errors import ImageReadError
 from texcat.catalogue.types import ImageKey
 from texcat.indexer import images
-from texcat.indexer.images import decode_image, load_image, to_square
+from texcat.indexer.images import decode_image, load_image
+from texcat.indexer.squares import to_square
 from texcat.indexer.reading import MAX_FILE_BYTES, read_content
 
 from .hostile import (

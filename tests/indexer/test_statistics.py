@@ -18,7 +18,8 @@ from texcat.catalogue.types import InterestVectors
 from texcat.indexer import Progress, index_corpus, statistics
 from texcat.indexer.encoders import load_encoder
 from texcat.indexer.encoders.tensors import phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.indexer.statistics import interest_scores, refresh_distributions
 from texcat.indexer.textures import TextureMaker
 

@@ -20,7 +20,8 @@ from texcat.catalogue.quantise import dequantise, quantise
 from texcat.catalogue.types import Box, InterestVectors
 from texcat.indexer import index_corpus
 from texcat.indexer.encoders.tensors import encode_squares, phrase_vectors
-from texcat.indexer.images import load_image, to_square
+from texcat.indexer.images import load_image
+from texcat.indexer.squares import to_square
 from texcat.retrieval import Tier
 from texcat.retrieval.query import Term
 from texcat.retrieval.search import Found, Searcher, region, standardise, top_mean
