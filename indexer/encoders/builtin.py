@@ -49,6 +49,10 @@ FEATURES = 1280
 MEAN, STD = 127.0, 128.0
 """Of pixel values 0 to 255, as EfficientNet-Lite was trained (Liu 2020, TensorFlow TPU repository)."""
 
+AT_ONCE = 2
+"""Images that go through the network together on a processor. What its first layers make of eight does not
+stay in the cache: 8 images a second on 2 cores, instead of 10."""
+
 TEMPERATURE = 0.1
 SIGMA = 2.0
 """Of the Gaussian that smooths patch features, in cells."""
@@ -156,14 +160,21 @@ class BuiltinEncoder:
             UsageError: `images` has another type or shape.
         """
         check_images(images, self.input_size)
-        pixels = images.to(self.device)
-        scaled = pixels.float().sub_(MEAN).div_(STD).contiguous(memory_format=torch.channels_last)
-        seen, colours = self._network.forward_features(scaled), colour_coverage(pixels, self.grid[0])
         # The dims of a patch lie together, as the network leaves them, and what comes after takes them.
+        made = torch.empty(len(images), *self.grid, self.dim, device=self.device)
+        at_once = AT_ONCE if self.device == "cpu" else max(1, len(images))
+        for some, features in zip(images.split(at_once), made.split(at_once), strict=True):
+            self._write_patches(some.to(self.device), features)
+        return made.permute(0, 3, 1, 2)
+
+    def _write_patches(self, images: Tensor, made: Tensor) -> None:
+        """Write features of images on the encoder's device to `made`, [B, 32, 32, 1291]."""
+        scaled = images.float().sub_(MEAN).div_(STD).contiguous(memory_format=torch.channels_last)
+        seen, colours = self._network.forward_features(scaled), colour_coverage(images, self.grid[0])
         features = torch.cat([each.permute(0, 2, 3, 1) for each in (seen, COLOUR_SCALE * colours)], 3)
         along = self._blur @ features.flatten(2)
-        smoothed: Tensor = self._blur @ along.reshape(features.shape)
-        return smoothed.permute(0, 3, 1, 2)
+        lines = along.reshape(-1, self.grid[1], self.dim)
+        torch.bmm(self._blur.expand(len(lines), -1, -1), lines, out=made.view(lines.shape))
 
     @torch.inference_mode()
     def direction(self, phrases: Sequence[str]) -> Tensor:
