@@ -111,7 +111,7 @@ def _put(numbers: Numbers, count: int, block: int, table: Numbers, peaks: NDArra
         for k in range(_BLOCK):
             number = numbers[start + k] if start + k < count else np.int8(0)
             table[block, k] = number
-            peak = max(peak, abs(np.int64(number)))
+            peak = max(peak, abs(int(number)))
         peaks[block] = peak
         block += 1
 

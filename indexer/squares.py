@@ -12,8 +12,8 @@ from torch.nn import functional as F
 def to_square(image: Image, side: int) -> NDArray[np.uint8]:
     """The whole of `image` (mode RGB) squashed to a square: uint8 [side, side, 3], rows top to bottom.
 
-    Bicubic and antialiased, by the formulas of Pillow, in torch, which takes a fourth of Pillow's time. Values
-    of one colour lie together in memory, as those of an image in a batch do.
+    Bicubic and antialiased, by the formulas of Pillow, in torch, which takes a fourth of Pillow's time. All
+    values of a colour lie together in memory, as those of an image in a batch do.
     """
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
     made = F.interpolate(pixels[None], size=(side, side), mode="bicubic", antialias=True)

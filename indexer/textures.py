@@ -29,9 +29,9 @@ from .codes import Coder, Compress
 from .encoders import DenseEncoder
 from .graphs import Function, Graph
 from .images import WORKING_SIZE
-from .squares import to_square
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
+from .squares import to_square
 from .waiting import Waiting, WaitingRoom
 
 _log = logging.getLogger(__name__)

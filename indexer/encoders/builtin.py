@@ -163,8 +163,9 @@ class BuiltinEncoder:
         # The dims of a patch lie together, as the network leaves them, and what comes after takes them.
         made = torch.empty(len(images), *self.grid, self.dim, device=self.device)
         at_once = AT_ONCE if self.device == "cpu" else max(1, len(images))
-        for some, features in zip(images.split(at_once), made.split(at_once), strict=True):
-            self._write_patches(some.to(self.device), features)
+        for start in range(0, len(images), at_once):
+            part = slice(start, start + at_once)
+            self._write_patches(images[part].to(self.device), made[part])
         return made.permute(0, 3, 1, 2)
 
     def _write_patches(self, images: Tensor, made: Tensor) -> None:

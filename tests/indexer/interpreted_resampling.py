@@ -22,9 +22,9 @@ from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.errors import ImageReadError
 from texcat.indexer import decoding, resampling, textures
 from texcat.indexer.decoding import Decoder
-from texcat.indexer.squares import to_square
 from texcat.indexer.jpeg import PlainJpeg
 from texcat.indexer.resampling import squares
+from texcat.indexer.squares import to_square
 from texcat.indexer.textures import TextureMaker
 from torch import Tensor
 from torch.nn import functional as F

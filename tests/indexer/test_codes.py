@@ -17,7 +17,7 @@ from texcat.catalogue.codes import Codebook, code_maps, code_mean
 from texcat.catalogue.errors import EncoderError, UsageError
 from texcat.catalogue.grid import gaussian_matrix, resize_plane
 from texcat.indexer.codebooks import make_codebook
-from texcat.indexer.codes import BUDGET, Coder, _Fitter, _frequency_matrix
+from texcat.indexer.codes import BUDGET, Coder, _Fitter, _frequency_matrix, fine_enough
 from texcat.indexer.encoders.builtin import FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.nouns import common_nouns, everyday_things
@@ -79,7 +79,7 @@ def test_the_step_of_a_code_is_close_to_what_singular_values_tell(
     codebook: Codebook, photos: list[Floats]
 ) -> None:
     flat = np.stack([features.reshape(len(features), -1).T for features in photos])
-    rows = np.kron(*[_frequency_matrix(32, 16)] * 2)
+    rows = np.kron(*[_frequency_matrix(32, 16)] * 2)[fine_enough(16)]
     fitter = _Fitter(torch.from_numpy((rows @ flat @ codebook.spread.T).astype(np.float32)), 16)
     found = torch.tensor(fitter.search())
     assert (fitter._estimated() - found).abs().max() <= 3

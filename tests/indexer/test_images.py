@@ -20,8 +20,8 @@ from texcat.catalogue.errors import ImageReadError
 from texcat.catalogue.types import ImageKey
 from texcat.indexer import images
 from texcat.indexer.images import decode_image, load_image
-from texcat.indexer.squares import to_square
 from texcat.indexer.reading import MAX_FILE_BYTES, read_content
+from texcat.indexer.squares import to_square
 
 from .hostile import (
     GREEN,
