@@ -39,7 +39,6 @@ def superpixels(
     heights, widths = np.empty(kinds, np.int64), np.empty(kinds, np.int64)
     centres = np.empty((kinds, _AXES), np.float32)
     sums = np.empty((kinds, _AXES + 1), np.float32)
-    apart = np.empty((9, step * step), np.float32)
     lowest = np.empty(step * step, np.float32)
     nearest = np.empty(step * step, np.int32)
     around = np.empty(9, np.int64)
@@ -65,7 +64,7 @@ def superpixels(
             for cell in range(kinds):
                 height, width = heights[cell], widths[cell]
                 there = _around(cell, a_side, around)
-                _compare(pixels, cell, centres, around, there, apart, lowest, nearest)
+                _compare(pixels, cell, centres, around, there, lowest, nearest)
                 if turn < rounds:
                     _count(pixels, cell, height * width, nearest, around, sums)
                     continue
@@ -102,7 +101,6 @@ def _compare(
     centres: NDArray[np.float32],
     around: NDArray[np.int64],
     there: int,
-    apart: NDArray[np.float32],
     lowest: NDArray[np.float32],
     nearest: NDArray[np.int32],
 ) -> None:
@@ -112,6 +110,9 @@ def _compare(
     that compilers make vectors of, and without parts of arrays, each of which is counted while it is used.
     """
     area = len(lowest)
+    for place in range(area):
+        lowest[place] = np.inf
+        nearest[place] = 0
     double = np.float32(-2)
     for near in range(there):
         centre = around[near]
@@ -120,20 +121,14 @@ def _compare(
             squared += centres[centre, axis] * centres[centre, axis]
         a, b = double * centres[centre, 0], double * centres[centre, 1]
         c, d, e = double * centres[centre, 2], double * centres[centre, 3], double * centres[centre, 4]
+        bit = np.int32(1 << near)
         for place in range(area):
             distance = squared + a * pixels[cell, 0, place] + b * pixels[cell, 1, place]
             distance += c * pixels[cell, 2, place] + d * pixels[cell, 3, place] + e * pixels[cell, 4, place]
-            apart[near, place] = distance
-    for place in range(area):
-        lowest[place] = apart[0, place]
-        nearest[place] = 0
-    for near in range(1, there):
-        for place in range(area):
-            lowest[place] = min(apart[near, place], lowest[place])
-    for near in range(there):
-        bit = np.int32(1 << near)
-        for place in range(area):
-            nearest[place] |= bit if apart[near, place] == lowest[place] else np.int32(0)
+            before = lowest[place]
+            others = nearest[place] if distance == before else np.int32(0)
+            nearest[place] = others | bit if distance <= before else nearest[place]
+            lowest[place] = min(distance, before)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
