@@ -6,6 +6,7 @@ what comes back is whole numbers, for zstd.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from ..catalogue.grid import resize_matrix
 from . import sizes
 from .matrices import fetch, largest, on_device
 
+_log = logging.getLogger(__name__)
+
 BUDGET = 11_976
 """Bytes of a code at most: with the header of its record they are 12,000, in three pages of LMDB."""
 
@@ -53,6 +56,7 @@ RANKS = 112
 """Ranks that are looked for: more than the 40 to 80 that `BUDGET` has room for."""
 
 _NEGLIGIBLE = 1e-12
+_NOISE = 1e-5
 _FINEST = 256
 _STEPS_AN_OCTAVE = 16
 """The finest step is 2^(-256 / 16) of the size of the matrix."""
@@ -384,22 +388,29 @@ def _left_vectors(matrix: Tensor) -> Tensor:
     Halko, P. Martinsson, J. Tropp, "Finding structure with randomness", SIAM Review 53(2), 2011, with one
     power iteration), and what is within it decomposed.
     """
-    if matrix.is_cuda and matrix.shape[1] > RANKS:
-        base = _orthonormal(matrix @ on_device(_directions, matrix.device, matrix.shape[2]))
-        base = _orthonormal(matrix @ (matrix.mT @ base))
-        within = _left_vectors_of_all(base.mT @ matrix)
-        left: Tensor = within @ base.mT
-        return left
-    return _left_vectors_of_all(matrix)
+    if not matrix.is_cuda:
+        return _left_vectors_of_all(matrix)
+    # The quickest solver there fails for matrices that lack a rank: those of flat images do, and all do, since
+    # the row of the mean is zeros. With a little noise, none lacks any.
+    matrix = matrix + on_device(_noise, matrix.device, *matrix.shape[1:])
+    if matrix.shape[1] <= RANKS:
+        return _left_vectors_of_all(matrix)
+    base = _orthonormal(matrix @ on_device(_directions, matrix.device, matrix.shape[2]))
+    base = _orthonormal(matrix @ (matrix.mT @ base))
+    left: Tensor = _left_vectors_of_all(base.mT @ matrix) @ base.mT
+    return left
 
 
 def _left_vectors_of_all(matrix: Tensor) -> Tensor:
+    left: Tensor
     if matrix.is_cuda:
-        # The quickest driver for a batch; of a matrix of lower rank it may make no numbers.
-        _, singular, vectors = torch.linalg.svd(matrix.mT, full_matrices=False, driver="gesvda")
-        if vectors.isfinite().all() and singular.isfinite().all():
-            left: Tensor = vectors
-            return left
+        try:
+            left = torch.linalg.svd(matrix.mT, full_matrices=False, driver="gesvda")[2]
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]  # it is exported, untyped
+            _log.warning("singular vectors are found the slow way, as the quick one fails: %s", error)
+        else:
+            if left.isfinite().all():
+                return left
     # In single precision, LAPACK does not solve it for some matrices of rank 1.
     vectors = torch.linalg.eigh((matrix @ matrix.mT).double())[1]
     left = vectors[:, :, -RANKS:].flip(2).mT.float().contiguous()
@@ -431,6 +442,11 @@ def _away_from_zero(numbers: Tensor) -> Tensor:
 def _directions(width: int) -> NDArray[np.float32]:
     """[width, R], random: along which the range of a matrix is sketched."""
     return np.random.default_rng(0).standard_normal((width, RANKS), np.float32)
+
+
+def _noise(rows: int, width: int) -> NDArray[np.float32]:
+    """[rows, width], random: singular values of 4e-4 of a matrix of 1,291 columns whose size is 1."""
+    return np.float32(_NOISE) * np.random.default_rng(1).standard_normal((rows, width), np.float32)
 
 
 def _frequency_matrix(n: int, side: int) -> NDArray[np.float32]:
