@@ -390,8 +390,8 @@ def _left_vectors(matrix: Tensor) -> Tensor:
     """
     if not matrix.is_cuda:
         return _left_vectors_of_all(matrix)
-    # The quickest solver there fails for matrices that lack a rank: those of flat images do, and all do, as the
-    # row of the mean is zeros. With a little noise, none lacks any.
+    # The quickest solver there fails for matrices that lack a rank: those of flat images do, and all do, as
+    # the row of the mean is zeros. With a little noise, none lacks any.
     matrix = matrix + on_device(_noise, matrix.device, *matrix.shape[1:])
     if matrix.shape[1] <= RANKS:
         return _left_vectors_of_all(matrix)
