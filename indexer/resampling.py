@@ -30,7 +30,7 @@ _FIELDS = 10
 def squares(images: Sequence[Tensor], orientations: Sequence[int], side: int) -> Tensor:
     """The whole of images, each squashed to a square and then turned upright: uint8 [B, 3, side, side].
 
-    Bicubic and antialiased, by the formulas of Pillow, which `images.to_square` uses. Of large images, blocks
+    Bicubic and antialiased, by the formulas of Pillow, as `squares.to_square`. Of large images, blocks
     of 2x2, 4x4 or 8x8 pixels are averaged first, where `images.decode_image` decodes reduced.
 
     Args:

@@ -164,6 +164,14 @@ def test_the_last_blocks_of_a_table_are_kept() -> None:
     np.testing.assert_allclose(maps.mean((1, 2)), mean, atol=0.005)
 
 
+@pytest.mark.parametrize(("side", "count"), [(1, 1), (8, 64), (12, 144), (13, 106), (16, 106), (32, 193)])
+def test_frequencies_are_kept_up_to_one_distance(side: int, count: int) -> None:
+    """All of maps up to 12x12; of larger ones, no corner beyond the last of a side."""
+    kept = fine_enough(side)
+    assert len(kept) == count
+    assert kept[0] == 0  # the mean
+
+
 def test_a_code_of_noise_uses_its_bytes() -> None:
     """What cannot be compressed is cut down to the budget, and not much further."""
     features = np.random.default_rng(0).standard_normal((1024, 32, 32)).astype(np.float32)
