@@ -9,7 +9,7 @@ import torch
 from texcat.indexer.matrices import largest
 
 
-@pytest.mark.parametrize("order", permutations(range(3)))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_largest_of_numbers_in_any_order_of_memory(order: tuple[int, int, int]) -> None:
     numbers = torch.arange(-24.0, 0).reshape(2, 3, 4)
     assert largest(numbers.permute(order)) == 24
