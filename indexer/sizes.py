@@ -32,14 +32,9 @@ def code_bytes(
 ) -> Floats:
     """Bytes that the codes of `chosen` images will have with steps, but for their headers: float32 [n].
 
+    All but the last three are those of `foretelling.code_bytes`, as arrays.
+
     Args:
-        left: float32 [B, R, area], left singular vectors.
-        right: float32 [B, R, width], what they are multiplied by.
-        mean: float32 [B, 1, width].
-        singular: float32 [B, R], singular values, falling.
-        chosen: int64 [n], places of images in the batch.
-        step: float32 [n].
-        orders: int64 [1 + R or more, m], the blocks of a table of each rank in the order in which they lie.
         fineness, least_rank, round_up: as in `codes`.
     """
     ranks, area, width = left.shape[1], left.shape[2], right.shape[2]
