@@ -112,8 +112,8 @@ class Coder:
             compress: works like `map`. zstd does without Python's lock, so that threads gain.
 
         Raises:
-            UsageError: `features` have another dim than the codebook, are not finite, or are too large: all below
-                1e30 pass.
+            UsageError: `features` have another dim than the codebook, are not finite, or too large (all below
+                1e30 pass).
         """
         dim = len(self._spread)
         if features.ndim != _BATCH or features.shape[1] != dim:
