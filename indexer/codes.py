@@ -72,9 +72,7 @@ _SPREAD = 12.0
 mean, by three at most."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
-_TOO_LARGE = 1e32
-"""Of frequencies of maps: those of features below 1e30 are smaller, up to maps of 100x100."""
-
+_TOO_LARGE = 1e30
 _BATCH = 4
 _RIDGE = 1e-4
 """Part of a unit vector's square that is added to the products of rows, so that they can be divided by."""
@@ -112,22 +110,21 @@ class Coder:
             compress: works like `map`. zstd does without Python's lock, so that threads gain.
 
         Raises:
-            UsageError: `features` have another dim than the codebook, are not finite, or too large (all below
-                1e30 pass).
+            UsageError: `features` are not of the codebook's dim, or not numbers below 1e30.
         """
         dim = len(self._spread)
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
+        if not largest(features) < _TOO_LARGE:
+            raise UsageError(
+                "features must be finite, and below 1e30: the encoder gives numbers out of range"
+            )
         rows, columns = (
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
         # The dims of a patch lie together, as encoders leave them: each product goes over memory as it lies.
         across = columns @ features.permute(0, 2, 3, 1)
         kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
-        if not largest(kept) < _TOO_LARGE:
-            raise UsageError(
-                "features must be finite, and below 1e30: the encoder gives numbers out of range"
-            )
         fine = on_device(fine_enough, features.device, self._side)
         fitter = _Fitter(kept[:, fine] @ self._spread.mT, self._side)
         exponents = fitter.search()
@@ -203,8 +200,8 @@ def fine_enough(side: int) -> NDArray[np.int64]:
     """Which of the F^2 frequencies of maps of side x side are kept, the mean first: int64 [m].
 
     Where the highest along a side are left out, those along diagonals are left out as well, as far from the
-    mean: a quarter of a disc. The corner beyond it had 6e-5 of the energy of photos, and cost a fourth of the
-    time.
+    mean: a quarter of a disc. The corner beyond it had at most 6e-5 of the energy of photos, and took a fifth
+    of the time.
     """
     kept = frequencies(side)
     squared = np.add.outer(np.arange(kept) ** 2, np.arange(kept) ** 2).flatten()

@@ -178,7 +178,7 @@ def test_a_code_of_noise_uses_its_bytes() -> None:
     assert 0.9 * BUDGET < len(code_of(a_codebook(1024), features, 32)) <= BUDGET
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e34])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e31])
 def test_features_that_are_no_numbers_are_refused(value: float) -> None:
     features = np.ones((4, 8, 8), np.float32)
     features[2, 3, 4] = value
