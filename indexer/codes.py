@@ -112,7 +112,7 @@ class Coder:
         Raises:
             UsageError: `features` are not of the codebook's dim, or not numbers below 1e30.
         """
-        dim = len(self._spread)
+        dim = self._spread.shape[1]
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
         if not largest(features) < _TOO_LARGE:

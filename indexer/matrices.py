@@ -32,6 +32,8 @@ def both_sides(rows: Tensor, planes: Tensor, columns: Tensor) -> Tensor:
 
 def resize(planes: Tensor, side: int) -> Tensor:
     """Resize [B, C, h, w] to [B, C, side, side], as `catalogue.grid.resize_matrix`."""
+    if planes.shape[2:] == (side, side):
+        return planes
     rows, columns = (on_device(resize_matrix, planes.device, n, side) for n in planes.shape[-2:])
     return both_sides(rows, planes, columns)
 

@@ -86,6 +86,7 @@ class _Batch:
     working: Waiting | None = None
     squares: Waiting | None = None
     features: Waiting | None = None
+    pooled: Waiting | None = None
     drafts: Drafts | None = None
     codes: Mapping[int, bytes] = field(default_factory=dict)
     gathered: Sequence[TextureRecord] = ()
@@ -352,21 +353,24 @@ class Pass:
     def _encode(self, batch: _Batch) -> _Batch:
         if batch.squares is not None:
             features = self._maker.encode(batch.squares)
+            pooled = self._maker.pooled(features)
             self._maker.wait()
-            batch.features = self._maker.waiting.enter(features)
+            enter = self._maker.waiting.enter
+            batch.features = enter(features)
+            batch.pooled = batch.features if pooled is features else enter(pooled)
             batch.squares = None
         return batch
 
     def _draft(self, batch: _Batch) -> _Batch:
-        if batch.features is not None:
-            batch.drafts = self._maker.draft(batch.working, batch.features, batch.lacking)
-            batch.working = None
+        if batch.features is not None and batch.pooled is not None:
+            batch.drafts = self._maker.draft(batch.working, batch.features, batch.pooled, batch.lacking)
+            batch.working = batch.features = None
         return batch
 
     def _code(self, batch: _Batch) -> _Batch:
-        if batch.features is not None:
-            batch.codes = self._maker.codes(batch.features, batch.lacking, self._decoder.map)
-            batch.features = None
+        if batch.pooled is not None:
+            batch.codes = self._maker.codes(batch.pooled, batch.lacking, self._decoder.map)
+            batch.pooled = None
         return batch
 
     def _write(self, batch: _Batch) -> None:

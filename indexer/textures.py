@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL.Image import Image
 from threadpoolctl import threadpool_limits
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..catalogue.channels import ChannelSchema, Kind
 from ..catalogue.codes import Codebook
@@ -197,15 +198,47 @@ class TextureMaker:
         return features
 
     @torch.inference_mode()
+    def pooled(self, features: Tensor) -> Tensor:
+        """Features as coarse as maps are: what maps and codes are made of.
+
+        Resizing is linear, so that it does not matter whether maps are resized or features; but there are many
+        maps. Where the patches are not a whole number of times as fine as maps, these are the features
+        themselves.
+
+        Args:
+            features: as `encode` gives them.
+
+        Returns:
+            float32 [B, dim, h, w]. One that is no finite number comes from a feature that is none.
+        """
+        side = self.encoder.map_size
+        rows, columns = features.shape[2:]
+        if rows == columns == side or rows % side or columns % side:
+            return features
+        window = rows // side, columns // side
+        parts = self.in_parts(
+            "pool", len(features), lambda part: F.avg_pool2d(features[part].to(self.device), window)
+        )
+        return self.joined(parts)
+
+    @torch.inference_mode()
     def draft(
-        self, working: Tensor | Waiting | None, features: Tensor | Waiting, lacking: Sequence[Lacking]
+        self,
+        working: Tensor | Waiting | None,
+        features: Tensor | Waiting,
+        pooled: Tensor | Waiting,
+        lacking: Sequence[Lacking],
     ) -> Drafts:
         """Base textures and maps of a batch.
 
         Args:
             working: uint8 [B, 3, 512, 512]; None if no image lacks its base.
             features: of the same images, as `encode` gives them.
+            pooled: of these.
             lacking: what each of them is to get.
+
+        Raises:
+            UsageError: features are not finite.
         """
         drafts = Drafts({}, {})
         parts = self.in_parts(
@@ -215,6 +248,7 @@ class TextureMaker:
                 part.start,
                 None if working is None else working[part].to(self.device),
                 features[part].to(self.device),
+                pooled[part].to(self.device),
                 lacking[part],
             ),
         )
@@ -224,16 +258,16 @@ class TextureMaker:
         return drafts
 
     def _draft(
-        self, start: int, working: Tensor | None, features: Tensor, lacking: Sequence[Lacking]
+        self, start: int, working: Tensor | None, features: Tensor, pooled: Tensor, lacking: Sequence[Lacking]
     ) -> tuple[dict[int, Planes], dict[int, InterestMaps]]:
         """Base textures and maps of a part of a batch that begins at `start`, by places in the batch."""
-        if not largest(features).isfinite():
+        if not largest(pooled).isfinite():
             raise UsageError("features hold NaN or infinity; the encoder's output cannot be used")
         interests = sorted(frozenset().union(*(each.interests for each in lacking)))
         maps: dict[int, InterestMaps] = {}
         if interests:
             for place, (planes, each) in enumerate(
-                zip(self._maps(interests, features), lacking, strict=True)
+                zip(self._maps(interests, pooled), lacking, strict=True)
             ):
                 if each.interests:
                     maps[start + place] = InterestMaps(tuple(interests), planes).only(each.interests)
@@ -246,18 +280,27 @@ class TextureMaker:
         return bases, maps
 
     def codes(
-        self, features: Tensor | Waiting, lacking: Sequence[Lacking], compress: Compress = map
+        self, pooled: Tensor | Waiting, lacking: Sequence[Lacking], compress: Compress = map
     ) -> dict[int, bytes]:
-        """Codes of those of a batch that lack one, by their place; none without a codebook."""
+        """Codes of those of a batch that lack one, by their place; none without a codebook.
+
+        Args:
+            pooled: features of the batch.
+            lacking: what each image of it is to get.
+            compress: works like `map`, as for `Coder.codes`.
+
+        Raises:
+            UsageError: a pooled feature is not below 1e30.
+        """
         coder = self._coder
         places = [place for place, each in enumerate(lacking) if each.code]
         if coder is None or not places:
             return {}
-        every = len(places) == len(features)
+        every = len(places) == len(pooled)
         parts = self.in_parts(
             "code",
             len(places),
-            lambda part: coder.codes(features[part if every else places[part]].to(self.device), compress),
+            lambda part: coder.codes(pooled[part if every else places[part]].to(self.device), compress),
         )
         return dict(zip(places, (code for part in parts for code in part), strict=True))
 
@@ -268,20 +311,21 @@ class TextureMaker:
             float32 [map_size, map_size].
         """
         directions = torch.from_numpy(direction[None]).to(self.device)
-        made: NDArray[np.float32] = self._similarity(directions, features[None])[0, 0].cpu().numpy()
+        made: NDArray[np.float32] = self._similarity(directions, self.pooled(features[None]))[0, 0].cpu().numpy()
         return made
 
     def record(
         self, key: ImageKey, working: Tensor | None, features: Tensor, lacking: Lacking
     ) -> TextureRecord:
         """Record of one image, given as batches of one."""
-        drafts = self.draft(working, features, [lacking])
-        code = self.codes(features, [lacking]).get(0)
+        pooled = self.pooled(features)
+        drafts = self.draft(working, features, pooled, [lacking])
+        code = self.codes(pooled, [lacking]).get(0)
         return TextureRecord(key, drafts.bases.get(0), drafts.maps.get(0, {}), code)
 
-    def _maps(self, interests: Sequence[int], features: Tensor) -> list[Planes]:
+    def _maps(self, interests: Sequence[int], pooled: Tensor) -> list[Planes]:
         directions = np.stack([self.vectors[interest].direction for interest in interests])
-        return quantised(self._similarity(torch.from_numpy(directions).to(self.device), features))
+        return quantised(self._similarity(torch.from_numpy(directions).to(self.device), pooled))
 
     @torch.inference_mode()
     def _similarity(self, directions: Tensor, features: Tensor) -> Tensor:

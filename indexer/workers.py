@@ -160,8 +160,9 @@ class Worker:
     ) -> Iterator[TextureRecord]:
         if decoded.squares is None:
             return
-        features = self._maker.waiting.enter(self._maker.encode(decoded.squares))
-        drafts = self._maker.draft(decoded.working, features, lacking)
-        codes = self._maker.codes(features, lacking, self._decoder.map)
+        made = self._maker.encode(decoded.squares)
+        pooled, features = (self._maker.waiting.enter(each) for each in (self._maker.pooled(made), made))
+        drafts = self._maker.draft(decoded.working, features, pooled, lacking)
+        codes = self._maker.codes(pooled, lacking, self._decoder.map)
         for place, key in enumerate(keys):
             yield TextureRecord(key, drafts.bases.get(place), drafts.maps.get(place) or {}, codes.get(place))
