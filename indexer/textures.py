@@ -201,8 +201,8 @@ class TextureMaker:
     def pooled(self, features: Tensor) -> Tensor:
         """Features as coarse as maps are: what maps and codes are made of.
 
-        Resizing is linear, so that it does not matter whether maps are resized or features; but there are many
-        maps. Where the patches are not a whole number of times as fine as maps, these are the features
+        Resizing is linear: it does not matter whether maps are resized or features, once for all maps. Where
+        the patches are not a whole number of times as fine as maps, these are the features
         themselves.
 
         Args:
@@ -266,9 +266,7 @@ class TextureMaker:
         interests = sorted(frozenset().union(*(each.interests for each in lacking)))
         maps: dict[int, InterestMaps] = {}
         if interests:
-            for place, (planes, each) in enumerate(
-                zip(self._maps(interests, pooled), lacking, strict=True)
-            ):
+            for place, (planes, each) in enumerate(zip(self._maps(interests, pooled), lacking, strict=True)):
                 if each.interests:
                     maps[start + place] = InterestMaps(tuple(interests), planes).only(each.interests)
         based = [place for place, each in enumerate(lacking) if each.base]
@@ -311,7 +309,8 @@ class TextureMaker:
             float32 [map_size, map_size].
         """
         directions = torch.from_numpy(direction[None]).to(self.device)
-        made: NDArray[np.float32] = self._similarity(directions, self.pooled(features[None]))[0, 0].cpu().numpy()
+        (planes,) = self._similarity(directions, self.pooled(features[None]))
+        made: NDArray[np.float32] = planes[0].cpu().numpy()
         return made
 
     def record(

@@ -14,7 +14,7 @@ proto-objects", Neural Networks 19(9), 2006. Where this differs from the papers:
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -25,31 +25,11 @@ from torch.nn import functional as F
 
 from ...catalogue.types import GRID
 from ..matrices import both_sides, on_device, resize
-from .pixels import WHITE, Pixels
-
-CENTRES = (2, 3, 4)
-"""Levels of the pyramid that serve as centres; level k has a side of 512 / 2^k."""
-
-SURROUNDS = (3, 4)
-"""How many levels above its centre a surround is taken."""
+from .conspicuity import CENTRES, DARK, LOCAL_MAXIMUM, PEAK_FLOOR, ROUNDING, SURROUNDS, TIE, conspicuity
+from .pixels import Pixels
 
 ORIENTATION_SIGMA = 1.5
 """Standard deviation of the oriented filters, in pixels of their level (preferred period 6.7 pixels)."""
-
-DARK = 0.1
-"""Colours whose largest component is below this have no hue worth comparing (Walther and Koch)."""
-
-PEAK_FLOOR = 1 / WHITE
-"""The least maximum that is stretched to 1: one grey level, so that a flat image stays flat."""
-
-LOCAL_MAXIMUM = 0.1
-"""Local maxima below this part of the largest value do not count (Walther and Koch's toolbox)."""
-
-_ROUNDING = 1e-5
-"""Contrasts up to this are rounding in a flat area."""
-
-_TIE = 1e-4
-"""Parts of the maximum that are nearer to each other are equal but for rounding."""
 
 _LEVELS = range(CENTRES[0], CENTRES[-1] + SURROUNDS[-1] + 1)
 
@@ -67,7 +47,7 @@ class Saliency:
     @property
     def saliency_intensity(self) -> Tensor:
         """Conspicuity of intensity, ``(R' + G' + B') / 3``."""
-        return normalise(self._features[:, 0])
+        return self._maps[:, 0]
 
     @property
     def saliency_color(self) -> Tensor:
@@ -76,23 +56,34 @@ class Saliency:
         Red-green is ``(r - g) / max(r, g, b)``, blue-yellow ``(b - min(r, g)) / max(r, g, b)``; both
         are 0 where the maximum is below 0.1.
         """
-        return normalise(self._features[:, 1:3].mean(1))
+        return self._maps[:, 1]
 
     @property
     def saliency_orientation(self) -> Tensor:
         """Conspicuity of orientation: the mean over four orientations of N(their conspicuity)."""
-        return normalise(normalise(self._features[:, 3:]).mean(1))
+        return self._maps[:, 2]
 
     @cached_property
-    def _features(self) -> Tensor:
-        """Conspicuity of intensity, red-green, blue-yellow, and four orientations: [B, 7, 32, 32]."""
-        image = self._pixels.reduced
-        red, green, blue = image.unbind(1)
-        largest = image.amax(1)
-        scale = torch.where(largest < DARK, 0, 1 / largest.clamp(min=DARK))
-        opponents = (red - green) * scale, (blue - torch.minimum(red, green)) * scale
-        levels = _pyramid(torch.stack((image.mean(1), *opponents), dim=1))
-        return _conspicuity([torch.cat((level, _oriented_energy(level[:, :1])), 1) for level in levels])
+    def _maps(self) -> Tensor:
+        reduced = self._pixels.reduced
+        return by_planes(reduced) if reduced.is_cuda else _by_cells(reduced)
+
+
+def by_planes(images: Tensor) -> Tensor:
+    """Conspicuity of intensity, hue and orientation of images [B, 3, 128, 128]: [B, 3, 32, 32]."""
+    red, green, blue = images.unbind(1)
+    largest = images.amax(1)
+    scale = torch.where(largest < DARK, 0, 1 / largest.clamp(min=DARK))
+    opponents = (red - green) * scale, (blue - torch.minimum(red, green)) * scale
+    levels = _pyramid(torch.stack((images.mean(1), *opponents), dim=1))
+    found = _conspicuity([torch.cat((level, _oriented_energy(level[:, :1])), 1) for level in levels])
+    together = found[:, 0], found[:, 1:3].mean(1), normalise(found[:, 3:]).mean(1)
+    return normalise(torch.stack(together, dim=1))
+
+
+def _by_cells(images: Tensor) -> Tensor:
+    """The same by machine code, for processors."""
+    return torch.from_numpy(conspicuity(images.numpy(), *_filters()))
 
 
 def normalise(maps: Tensor) -> Tensor:
@@ -106,7 +97,7 @@ def normalise(maps: Tensor) -> Tensor:
     peak = maps.amax((-2, -1), keepdim=True)
     unit = maps / peak.clamp(min=PEAK_FLOOR)
     top = unit.amax((-2, -1), keepdim=True)
-    is_local = unit >= _largest_nearby(unit) - _TIE
+    is_local = unit >= _largest_nearby(unit) - TIE
     is_maximum = is_local & (unit >= LOCAL_MAXIMUM * top) & (unit > 0)
     count = is_maximum.sum((-2, -1), keepdim=True)
     total = (unit * is_maximum).sum((-2, -1), keepdim=True)
@@ -133,7 +124,7 @@ def _conspicuity(pyramid: list[Tensor]) -> Tensor:
         for delta in SURROUNDS:
             fine = level[centre]
             contrast = (fine - resize(level[centre + delta], fine.shape[-1])).abs_()
-            contrasts.append(resize(F.threshold(contrast, _ROUNDING, 0), GRID))
+            contrasts.append(resize(F.threshold(contrast, ROUNDING, 0), GRID))
     return normalise(torch.stack(contrasts)).mean(0)
 
 
@@ -158,6 +149,15 @@ def _oriented_energy(intensity: Tensor) -> Tensor:
     yy = both_sides(second, intensity, smooth)
     mixed = (xx + yy) / 2
     return torch.cat((xx, mixed + xy, yy, mixed - xy), dim=1).abs_()
+
+
+@lru_cache(maxsize=1)
+def _filters() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What a level is halved with, [4], and derivatives, [3, 2 r + 1]: what the matrices hold in a row."""
+    n = 4 * round(4 * ORIENTATION_SIGMA)  # so that their middle is far from borders
+    halving = _halving_matrix(n)[n // 4]
+    derivatives = _derivative_matrices(n)[:, n // 2]
+    return halving[halving != 0], derivatives[:, derivatives.any(0)]
 
 
 def _halving_matrix(n: int) -> NDArray[np.float32]:

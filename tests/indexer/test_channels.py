@@ -22,7 +22,7 @@ from texcat.indexer.channels.control import Control
 from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.merging import merge
 from texcat.indexer.channels.pixels import CELL, REDUCED, WORKING_SIZE, Pixels
-from texcat.indexer.channels.saliency import Saliency, normalise
+from texcat.indexer.channels.saliency import Saliency, by_planes, normalise
 from texcat.indexer.channels.segments import LEAST_CELLS, connect, superpixels
 
 from . import numpy_channels
@@ -359,6 +359,17 @@ def test_saliency_does_not_prefer_a_side() -> None:
     for name in ("saliency_color", "saliency_intensity", "saliency_orientation"):
         np.testing.assert_allclose(mirrored[name][:, ::-1], planes[name], atol=1e-4)
         np.testing.assert_allclose(turned[name].T, planes[name], atol=1e-4)
+
+
+def test_saliency_by_machine_code_is_that_by_torch(batch: tuple[list[np.ndarray], list[np.ndarray]]) -> None:
+    """GPUs have torch's, processors the other: here both are made by a processor."""
+    noise = np.random.default_rng(0).integers(0, 256, (2, 512, 512, 3), np.uint8)
+    images = np.stack([*batch[0], *noise, BLACK, np.full_like(BLACK, 200)])
+    pixels = Pixels(torch.from_numpy(images).permute(0, 3, 1, 2))
+    made, saliency = by_planes(pixels.reduced), Saliency(pixels)
+    names = ("saliency_intensity", "saliency_color", "saliency_orientation")
+    for place, name in enumerate(names):
+        torch.testing.assert_close(getattr(saliency, name), made[:, place], rtol=0, atol=1e-5)
 
 
 def test_normalise_promotes_one_peak_and_demotes_many() -> None:

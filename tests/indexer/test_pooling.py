@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-
 from texcat.catalogue import Catalogue
 from texcat.catalogue.errors import UsageError
 from texcat.catalogue.grid import resize_plane
 from texcat.indexer.lacking import Lacking
 from texcat.indexer.textures import TextureMaker
+from torch import Tensor
 
 from ..fakes import TinyEncoder
 
