@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .channels.control import Control, HostFunction, Step, computed
+from .channels.control import Control, HostFunction, computed
 
 Function = Callable[..., tuple[Tensor, ...]]
 """Of a `Control` and tensors."""
@@ -18,10 +18,9 @@ Function = Callable[..., tuple[Tensor, ...]]
 class Graph:
     """`function` of tensors of one shape, recorded once and played from then on, by one thread at a time.
 
-    The function must not look at what it computes, but through its `Control`. Each loop that this repeats is
-    a graph of some of its rounds, played until nothing changes; what lies between loops, and what the host
-    does, is a graph, too. All share their memory, which is safe as they are played in the order in which they
-    were recorded. Other threads may use the device meanwhile.
+    The function must not look at what it computes, but through its `Control`. What lies
+    between the steps of the host is a graph. All share their memory, which is safe as they are played in the
+    order in which they were recorded. Other threads may use the device meanwhile.
 
     Args:
         function: of a `Control` and tensors to tensors.
@@ -76,28 +75,15 @@ class _Recorder(Control):
         self._graph = torch.cuda.CUDAGraph()
         self._graph.capture_begin(self._pool, capture_error_mode="thread_local")
 
-    def end(self, again: Tensor | None = None) -> None:
-        """End a graph, which is played once, or then as long as it leaves `again` true."""
+    def end(self) -> None:
         graph = self._graph
         graph.capture_end()
-        self.parts.append(lambda: _played(graph, again))
+        self.parts.append(lambda: _played(graph))
 
     def abandon(self) -> None:
         """End recording after an error."""
         with suppress(RuntimeError):  # which tells once more that there was one
             self._graph.capture_end()
-
-    def repeat(self, step: Step, state: Tensor, usual: int) -> Tensor:
-        held = state.clone(memory_format=torch.contiguous_format)
-        self.end()
-        self.begin()
-        after, changed = held, held
-        for _ in range(usual):
-            after, changed = step(after)
-        held.copy_(after)
-        self.end(changed)
-        self.begin()
-        return held
 
     def below(self, labels: Tensor, usual: int) -> int:
         largest = labels.max()
@@ -113,10 +99,8 @@ class _Recorder(Control):
         return out
 
 
-def _played(graph: torch.cuda.CUDAGraph, again: Tensor | None) -> bool:
+def _played(graph: torch.cuda.CUDAGraph) -> bool:
     graph.replay()
-    while again is not None and again:
-        graph.replay()
     return True
 
 

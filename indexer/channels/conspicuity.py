@@ -92,7 +92,7 @@ def conspicuity(images: Floats, halving: Floats, derivatives: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add(values: Floats, weight: float, total: Floats) -> None:
+def _add(values: Floats, weight: np.float32, total: Floats) -> None:
     for row in range(GRID):
         for column in range(GRID):
             total[row, column] += weight * values[row, column]

@@ -1,5 +1,6 @@
-"""What a computation on a device asks its host: whether it is done, how large something is, and to do
-what a device is bad at. All else is a sequence of kernels that can be recorded (`indexer/graphs.py`).
+"""What a computation on a device asks its host: how large something is, and to do what a device is bad at.
+
+All else is a sequence of kernels that can be recorded (`indexer/graphs.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from torch import Tensor
 
 from ..matrices import fetch
 
-Step = Callable[[Tensor], tuple[Tensor, Tensor]]
-
 HostFunction = Callable[..., NDArray[Any]]
 """Of arrays with an image in each place of their first axis, to another; it does without Python's lock."""
 
@@ -27,21 +26,6 @@ _IMAGES_A_THREAD = 32
 
 class Control:
     """Does at once what is asked."""
-
-    def repeat(self, step: Step, state: Tensor, usual: int) -> Tensor:
-        """The state after the last round that changed something.
-
-        Args:
-            step: from a state to the next, and whether that is another, bool []. A round after one that
-                changed nothing changes nothing.
-            state: to start with.
-            usual: as many rounds may as well be done before it is looked.
-        """
-        changed = True
-        while changed:
-            state, told = step(state)
-            changed = bool(told)
-        return state
 
     def below(self, labels: Tensor, usual: int) -> int:
         """A number that all `labels`, whole numbers from 0 on, are below; `usual` is one for most images."""

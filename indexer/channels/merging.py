@@ -1,6 +1,6 @@
-"""Merging segments into objects, as machine code: rounds that each depend on the one before, of small sums.
+"""Segments that hang together, and objects of them, as machine code: steps that depend on those before.
 
-On a GPU a round was some forty kernels over all pairs of all images, for what changes a few.
+On a GPU a round was some forty kernels over all cells or pairs of all images, for what changes a few.
 """
 
 from __future__ import annotations
@@ -11,6 +11,53 @@ from numpy.typing import NDArray
 
 _FAR = np.float32(np.inf)
 """How far segments are apart that do not touch."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def connected(labels: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    """Parts of labels [B, h, w] that hang together by sides of cells: 0, 1, ... in order of appearance.
+
+    A part of fewer than `least` cells joins the one to the left of its first cell, row by row, or, at the
+    left border, the one above it.
+    """
+    images, height, width = labels.shape
+    made = np.empty((images, height, width), np.int64)
+    first = np.empty(height * width, np.int64)
+    sizes = np.empty(height * width, np.int64)
+    for image in range(images):
+        for place in range(height * width):
+            row, column = place // width, place % width
+            first[place], sizes[place] = place, 0
+            if column and labels[image, row, column] == labels[image, row, column - 1]:
+                _unite(first, place, place - 1)
+            if row and labels[image, row, column] == labels[image, row - 1, column]:
+                _unite(first, place, place - width)
+        for place in range(height * width):
+            first[place] = first[first[place]]  # which is done, as it comes before
+            sizes[first[place]] += 1
+        number = 0
+        for place in range(height * width):
+            row, column = place // width, place % width
+            if first[place] != place:
+                made[image, row, column] = made[image, first[place] // width, first[place] % width]
+            elif place and sizes[place] < least:
+                before = (row, column - 1) if column else (row - 1, column)
+                made[image, row, column] = made[image, before[0], before[1]]
+            else:
+                made[image, row, column] = number
+                number += 1
+    return made
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _unite(first: NDArray[np.int64], place: int, other: int) -> None:
+    """Let the parts of two cells be one, which is known by the first of its cells."""
+    a, b = place, other
+    while first[a] != a:
+        a = first[a]
+    while first[b] != b:
+        b = first[b]
+    first[max(a, b)] = min(a, b)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

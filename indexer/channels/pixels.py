@@ -22,14 +22,14 @@ _BLOCK = WORKING_SIZE // REDUCED
 
 WHITE = 255.0
 
-_RGB_TO_XYZ = (
+RGB_TO_XYZ = (
     (0.412453, 0.357580, 0.180423),
     (0.212671, 0.715160, 0.072169),
     (0.019334, 0.119193, 0.950227),
 )
 """Linear sRGB to CIE XYZ (ITU-R BT.709 primaries, D65)."""
 
-_D65 = (0.95047, 1.0, 1.08883)
+D65 = (0.95047, 1.0, 1.08883)
 """XYZ of the white point D65 for an observer of 2 degrees."""
 
 
@@ -101,7 +101,7 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
     red, green, blue = linear.unbind(1)
     x, y, z = (
         _lightness((a * red + b * green + c * blue) / white)
-        for (a, b, c), white in zip(_RGB_TO_XYZ, _D65, strict=True)
+        for (a, b, c), white in zip(RGB_TO_XYZ, D65, strict=True)
     )
     return torch.stack((116 * y - 16, 500 * (x - y), 200 * (y - z)), dim=1)
 

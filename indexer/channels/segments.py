@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
-from torch.nn import functional as F
 
 from ...catalogue.grid import resize_matrix
 from ...catalogue.types import GRID
 from ..matrices import both_sides, on_device
 from . import slic
 from .control import Control
-from .merging import merge
+from .merging import connected, merge
 from .pixels import REDUCED, WHITE, Pixels, rgb_to_lab
 
 SIDE = 10
@@ -55,12 +54,6 @@ Chosen by eye on the same photos, between 8 and 16: 13 to 54 objects, as colour 
 
 _CELLS = GRID * GRID
 _KINDS = SIDE**2
-_JUMPS = 2
-"""How often, in a round, a cell takes over what the cell knows that it knows as the first."""
-
-SPREADS = 6
-"""Rounds that are enough, for most batches, to find the parts of labels that hang together."""
-
 USUAL_CLUSTERS = 128
 """An image has fewer clusters: 60 to 110 on photos."""
 
@@ -82,7 +75,10 @@ class Clusters:
     def labels(self) -> Tensor:
         """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
         fine = superpixels(self._pixels.reduced)
-        return connect(_majority(fine, REDUCED // GRID), self._control)
+        block = REDUCED // GRID
+        if fine.is_cuda:
+            return connect(majority(fine, block), self._control)
+        return connect(torch.from_numpy(slic.majority(fine.numpy(), block, _KINDS)), self._control)
 
     @property
     def cluster_id(self) -> Tensor:
@@ -136,13 +132,13 @@ class Objects:
     def labels(self) -> Tensor:
         """int64 [B, 32, 32]: labels 0, 1, 2, ... in order of first appearance, row by row."""
         clusters = self._clusters.labels
-        kinds = torch.arange(self._control.below(clusters, USUAL_CLUSTERS), device=clusters.device)
-        member = (clusters[:, None] == kinds[:, None, None]).float()
-        sizes = member.sum((2, 3))
-        adjacent = _adjacency(clusters, len(kinds))
+        kinds = self._control.below(clusters, USUAL_CLUSTERS)
+        ones = torch.ones(1, 1, device=clusters.device).expand(len(clusters), _CELLS)
+        sizes = ones.new_zeros(len(clusters), kinds).scatter_add_(1, clusters.flatten(1), ones)
+        adjacent = _adjacency(clusters, kinds)
         by_angle = self._features is not None
         planes = self._pixels.cells_lab if self._features is None else self._features
-        means = _sums(clusters, member, planes) / sizes.clamp(min=1)[:, :, None]
+        means = _sums(clusters, kinds, planes) / sizes.clamp(min=1)[:, :, None]
         if by_angle:
             means -= (1 - MEAN_KEPT) * (sizes[:, None] @ means) / _CELLS
         limit = FEATURE_DISTANCE if by_angle else COLOR_DISTANCE
@@ -168,16 +164,16 @@ def superpixels(images: Tensor) -> Tensor:
     A pixel is compared with the centres that start one step away, a side, from the one nearest to it. With
     two steps, some 2% of the pixels of photos get another centre, and it takes three times as long.
     """
-    colour = _colour(images)
     if images.is_cuda:
         from . import kernels
 
         start, along = on_device(_start, images.device), on_device(_position, images.device)
-        return kernels.superpixels(colour, start, along, STEP, ITERATIONS - 1)
-    return torch.from_numpy(slic.superpixels(colour.numpy(), _start(), _position(), STEP, ITERATIONS - 1))
+        return kernels.superpixels(colours(images), start, along, STEP, ITERATIONS - 1)
+    colour = slic.colours(images.numpy(), _smoothing_weights(), COMPACTNESS)
+    return torch.from_numpy(slic.superpixels(colour, _start(), _position(), STEP, ITERATIONS - 1))
 
 
-def _colour(images: Tensor) -> Tensor:
+def colours(images: Tensor) -> Tensor:
     """Colours that SLIC compares, smoothed, in units of the compactness: [B, 3, 128, 128]."""
     low, high = (bound(images, (1, 2, 3), keepdim=True) for bound in (torch.amin, torch.amax))
     span = torch.where(high > low, high - low, 1)
@@ -191,39 +187,7 @@ def connect(labels: Tensor, control: Control) -> Tensor:
     A part of fewer than `LEAST_CELLS` cells joins the one to the left of its first cell, row by row, or, at
     the left border, the one above it.
     """
-    place = torch.arange(_CELLS, device=labels.device)
-    first = _first_cells(labels, control).flatten(1)
-    sizes = torch.zeros_like(first).scatter_add_(1, first, torch.ones_like(first))
-    before = torch.where(place % GRID > 0, place - 1, place - GRID).clamp(min=0)
-    joins = (sizes < LEAST_CELLS) & (sizes > 0) & (place > 0)
-    target = torch.where(joins, first[:, before], place)
-    for _ in range(_CELLS.bit_length() - 1):  # each time, chains of small parts are followed twice as far
-        target = target.gather(1, target)
-    return _renamed(target.gather(1, first)).reshape(labels.shape)
-
-
-def _first_cells(labels: Tensor, control: Control) -> Tensor:
-    """Number of the first cell, row by row, of the part that each cell of [B, 32, 32] is in: int64.
-
-    In each round, a cell learns the first cell of its neighbours, and then that of the cell that it knows as
-    the first, so that along a part the way that is covered doubles.
-    """
-    alike = {axis: labels.narrow(axis, 1, GRID - 1) == labels.narrow(axis, 0, GRID - 1) for axis in (1, 2)}
-
-    def spread(first: Tensor) -> tuple[Tensor, Tensor]:
-        known = first
-        for axis, same in alike.items():
-            lower = torch.minimum(first.narrow(axis, 1, GRID - 1), first.narrow(axis, 0, GRID - 1))
-            lower = torch.where(same, lower, _CELLS)
-            behind, ahead = ((0, 1), (1, 0)) if axis == 2 else ((0, 0, 0, 1), (0, 0, 1, 0))
-            for margin in (behind, ahead):
-                first = torch.minimum(first, F.pad(lower, margin, value=_CELLS))
-        for _ in range(_JUMPS):
-            first = first.flatten(1).gather(1, first.flatten(1)).reshape(first.shape)
-        return first, (first != known).any()
-
-    start = torch.arange(_CELLS, device=labels.device).reshape(GRID, GRID).expand(labels.shape)
-    return control.repeat(spread, start, SPREADS)
+    return control.on_host(partial(connected, least=LEAST_CELLS), torch.empty_like(labels), labels)
 
 
 def _renamed(first: Tensor) -> Tensor:
@@ -232,26 +196,25 @@ def _renamed(first: Tensor) -> Tensor:
     return (occurs.cumsum(1) - 1).gather(1, first)
 
 
-def _sums(labels: Tensor, member: Tensor, planes: Tensor) -> Tensor:
-    """Sum [B, K, d] of planes [B, d, h, w] over the cells of each segment, by labels [B, 32, 32].
+def _sums(labels: Tensor, kinds: int, planes: Tensor) -> Tensor:
+    """Sum [B, K, d] of planes [B, d, h, w] over the cells of each of K segments, by labels [B, 32, 32].
 
-    `member` [B, K, 32, 32] is 1 in a segment, else 0. The sums are those of planes resized to the grid. As
-    resizing is linear, the K indicators are brought to the planes' own grid instead of d planes.
+    The sums are those of planes resized to the grid.
     """
-    if planes.shape[2:] != labels.shape[1:]:
-        rows = on_device(resize_matrix, planes.device, planes.shape[2], GRID)
-        columns = on_device(resize_matrix, planes.device, planes.shape[3], GRID)
-        member = both_sides(rows.T, member, columns.T)
-    elif not planes.is_cuda:  # a GPU would add in another order each time
-        count, kinds, dims = *member.shape[:2], planes.shape[1]
+    count, dims, *grid = planes.shape
+    if not planes.is_cuda and grid == [GRID, GRID]:  # a GPU would add in another order each time
         number = labels.flatten(1) + kinds * torch.arange(count)[:, None]
         sums = planes.new_zeros(count * kinds, dims)
         sums.index_add_(0, number.flatten(), planes.permute(0, 2, 3, 1).reshape(-1, dims))
         return sums.reshape(count, kinds, dims)
+    member = (labels[:, None] == torch.arange(kinds, device=labels.device)[:, None, None]).float()
+    if grid != [GRID, GRID]:  # as resizing is linear, the K indicators are resized instead of d planes
+        rows, columns = (on_device(resize_matrix, planes.device, n, GRID) for n in grid)
+        member = both_sides(rows.T, member, columns.T)
     return member.flatten(2) @ planes.flatten(2).mT
 
 
-def _majority(labels: Tensor, block: int) -> Tensor:
+def majority(labels: Tensor, block: int) -> Tensor:
     """Most frequent label in each block, the smallest of several: [B, H, W] -> [B, H / block, W / block]."""
     count, height, width = labels.shape
     rows, columns = height // block, width // block
@@ -289,6 +252,14 @@ def _smoothing() -> NDArray[np.float32]:
     """[128, 128]: a Gaussian of `SMOOTHING`, reflected at borders."""
     smooth: NDArray[np.float32] = gaussian_filter1d(np.eye(REDUCED), SMOOTHING, axis=0).astype(np.float32)
     return smooth
+
+
+@lru_cache(maxsize=1)
+def _smoothing_weights() -> NDArray[np.float32]:
+    """[2 r + 1]: what the matrix holds in a row."""
+    row = _smoothing()[REDUCED // 2]
+    weights: NDArray[np.float32] = row[row != 0]
+    return weights
 
 
 def _squared_distances() -> NDArray[np.int16]:

@@ -44,7 +44,7 @@ def test_superpixels(images: Tensor, alike: float, monkeypatch: pytest.MonkeyPat
     """In an image of one colour, rows of pixels lie as near to one centre as to another, but for rounding."""
     monkeypatch.setattr(segments, "ITERATIONS", 3)
     made = kernels.superpixels(
-        segments._colour(images),
+        segments.colours(images),
         on_device(segments._start, images.device),
         on_device(segments._position, images.device),
         segments.STEP,

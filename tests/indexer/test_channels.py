@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.ndimage import distance_transform_edt, label, sobel
 from skimage.color import rgb2lab
-from skimage.segmentation import slic
+from skimage.segmentation import slic as skimage_slic
 from texcat.catalogue.channels import CHANNELS, ChannelSchema, Group, Kind, Source
 from texcat.catalogue.derived import derived_planes
 from texcat.catalogue.errors import UsageError
 from texcat.catalogue.grid import resize_plane
 from texcat.catalogue.types import GRID
-from texcat.indexer.channels import base_channels
+from texcat.indexer.channels import base_channels, segments, slic
 from texcat.indexer.channels.control import Control
 from texcat.indexer.channels.edges import Edges
 from texcat.indexer.channels.merging import merge
@@ -211,12 +211,36 @@ def test_pixels_that_are_no_numbers_are_of_some_superpixel() -> None:
     assert superpixels(torch.full((1, 3, REDUCED, REDUCED), torch.nan)).max() < 100
 
 
+def test_colours_by_machine_code_are_those_by_torch(batch: tuple[list[np.ndarray], list[np.ndarray]]) -> None:
+    """GPUs have torch's, processors the other: here both are made by a processor."""
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (2, 512, 512, 3), np.uint8)
+    faint = 128 + rng.integers(0, 2, (512, 512, 3), np.uint8)
+    images = np.stack([*batch[0], *noise, faint, BLACK, np.full_like(BLACK, 200)])
+    reduced = Pixels(torch.from_numpy(images).permute(0, 3, 1, 2)).reduced
+    made = slic.colours(reduced.numpy(), segments._smoothing_weights(), segments.COMPACTNESS)
+    torch.testing.assert_close(torch.from_numpy(made), segments.colours(reduced), rtol=0, atol=2e-5)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1), kinds=st.sampled_from([1, 2, 5, 100]), block=st.sampled_from([1, 2, 4])
+)
+def test_the_majority_by_machine_code_is_that_by_torch(seed: int, kinds: int, block: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, kinds, (2, 8 * block, 8 * block))
+    made = slic.majority(labels, block, 100)
+    np.testing.assert_array_equal(made, segments.majority(torch.from_numpy(labels), block))
+    for image, row, column in np.ndindex(2, 8, 8):
+        cell = labels[image, row * block : (row + 1) * block, column * block : (column + 1) * block]
+        assert made[image, row, column] == np.bincount(cell.ravel()).argmax()
+
+
 def test_superpixels_are_nearly_those_of_scikit_image(
     batch: tuple[list[np.ndarray], list[np.ndarray]],
 ) -> None:
     images = Pixels(torch.from_numpy(np.stack(batch[0])).permute(0, 3, 1, 2)).reduced
     for image, made in zip(images, superpixels(images), strict=True):
-        expected = slic(
+        expected = skimage_slic(
             image.permute(1, 2, 0).numpy(),
             n_segments=100,
             compactness=20,
