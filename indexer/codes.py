@@ -219,9 +219,8 @@ class _Fitter:
 
     def __init__(self, matrix: Tensor, side: int) -> None:
         self._side = side
-        low, high = matrix.flatten(1).aminmax(dim=1, keepdim=True)
-        largest = torch.maximum(-low, high)
-        largest = torch.where(largest > 0, largest, 1)[:, :, None]  # or squares may be out of range
+        largest = torch.linalg.vector_norm(matrix, torch.inf, dim=(1, 2), keepdim=True)
+        largest = torch.where(largest > 0, largest, 1)  # or squares may be out of range
         unit = matrix / largest
         norm = torch.linalg.vector_norm(unit, dim=(1, 2), keepdim=True)
         norm = torch.where(norm > 0, norm, 1)
