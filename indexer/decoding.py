@@ -133,7 +133,7 @@ class Decoder:
             loaded = decode_image(*file)
         except ImageReadError as error:
             return error
-        return _Squares(loaded.size, *self._maker.squares(loaded.image))
+        return _Squares(loaded.size, *self._maker.squares(loaded))
 
     def _by_gpu(self, contents: Sequence[bytes]) -> list[Tensor | None]:
         """Images uint8 [3, height, width]; None for one that nvJPEG refuses."""

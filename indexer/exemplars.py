@@ -177,9 +177,9 @@ def _overlap(low: float, high: float, cells: int) -> NDArray[np.float32]:
 def _encode(encoder: DenseEncoder, images: Iterable[LoadedImage]) -> Iterator[Features]:
     """Patch features of each image, a batch at a time."""
     from .encoders.tensors import encode_squares
-    from .squares import to_square
+    from .squares import square_of
 
-    squares = (to_square(loaded.image, encoder.input_size) for loaded in images)
+    squares = (square_of(loaded, encoder.input_size) for loaded in images)
     while batch := list(islice(squares, BATCH_SIZE)):
         yield from encode_squares(encoder, batch)
 

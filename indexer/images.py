@@ -105,13 +105,21 @@ class LoadedImage:
 
     Attributes:
         key: digest of the file's content.
-        image: mode RGB, sRGB, upright, opaque; smaller than `size` where a large JPEG was decoded reduced.
+        stored: mode RGB, upright, opaque, in the colours of `profile`; smaller than `size` where a large JPEG
+            was decoded reduced.
         size: (width, height) in pixels of the upright original.
+        profile: ICC profile; empty where `stored` is sRGB.
     """
 
     key: ImageKey
-    image: Image
+    stored: Image
     size: tuple[int, int]
+    profile: bytes
+
+    @property
+    def image(self) -> Image:
+        """`stored` in sRGB. Of a photo of megapixels it takes long: where a square is wanted, `square_of`."""
+        return to_srgb(self.stored, self.profile) if self.profile else self.stored
 
 
 class _UnreadableError(Exception):
@@ -136,7 +144,8 @@ def decode_image(content: bytes, name: str | bytes) -> LoadedImage:
 
     - Large JPEGs are decoded at 1/2, 1/4 or 1/8, with both sides at least 2 * `WORKING_SIZE`.
     - EXIF orientation is applied; EXIF data that cannot be parsed counts as none.
-    - An ICC profile is applied (perceptual intent); one that cannot be used counts as sRGB.
+    - An ICC profile is applied (perceptual intent), now or when it is wanted; one that cannot be used counts
+      as sRGB.
     - Grey values of 16 bits are divided by 65,535. Float values are taken as they are within 0 to 1; all
       other values, and integers outside 16 bits, are stretched from their minimum to their maximum.
     - Transparent pixels are laid upon `BACKGROUND`.
@@ -150,12 +159,12 @@ def decode_image(content: bytes, name: str | bytes) -> LoadedImage:
     except _UnreadableError as error:
         raise ImageReadError(name, str(error)) from error
     try:
-        image, size = _decode(opener, content)
+        image, size, profile = _decode(opener, content)
     except _UnreadableError as error:
         raise ImageReadError(name, str(error)) from error
     except Exception as error:  # decoders raise nearly everything on damaged data
         raise ImageReadError(name, f"is a damaged {kind} file: {one_line(error)}") from error
-    return LoadedImage(ImageKey.of(content), image, size)
+    return LoadedImage(ImageKey.of(content), image, size, profile)
 
 
 def from_picture(image: Image) -> LoadedImage:
@@ -171,8 +180,7 @@ def from_picture(image: Image) -> LoadedImage:
     except _UnreadableError as error:
         raise ImageReadError(f"<{image.mode} image>", str(error)) from error
     head = f"texcat picture {image.mode} {image.width}x{image.height}\n".encode()
-    upright, size = _upright(image, image.size)
-    return LoadedImage(ImageKey.of(head + image.tobytes()), upright, size)
+    return LoadedImage(ImageKey.of(head + image.tobytes()), *_upright(image, image.size))
 
 
 def colour_table(profile: bytes, side: int) -> NDArray[np.uint8] | None:
@@ -183,7 +191,7 @@ def colour_table(profile: bytes, side: int) -> NDArray[np.uint8] | None:
     steps = np.rint(np.linspace(0, 255, side)).astype(np.uint8)
     cube = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1)
     image = fromarray(cube.reshape(side, side * side, 3))
-    converted = _to_srgb(image, profile)
+    converted = to_srgb(image, profile)
     return None if converted is image else np.asarray(converted).reshape(side, side, side, 3)
 
 
@@ -249,8 +257,8 @@ def _heic_opener() -> type[ImageFile]:
     return HeifImageFile
 
 
-def _decode(opener: type[ImageFile], content: bytes) -> tuple[Image, tuple[int, int]]:
-    """Upright RGB picture, and the (width, height) of the upright original."""
+def _decode(opener: type[ImageFile], content: bytes) -> tuple[Image, tuple[int, int], bytes]:
+    """Upright RGB picture, the (width, height) of the upright original, and the profile of its colours."""
     file = opener(BytesIO(content))
     width, height = file.size
     _check_pixels(width, height, MAX_PIXELS)
@@ -261,12 +269,13 @@ def _decode(opener: type[ImageFile], content: bytes) -> tuple[Image, tuple[int, 
     return _upright(file, (width, height))
 
 
-def _upright(image: Image, size: tuple[int, int]) -> tuple[Image, tuple[int, int]]:
-    """`image` turned as its EXIF data say, in RGB; and the `size` of its original, turned alike."""
+def _upright(image: Image, size: tuple[int, int]) -> tuple[Image, tuple[int, int], bytes]:
+    """`image` turned as its EXIF data say, in RGB; the `size` of its original, turned alike; its profile."""
     orientation = _orientation(image)
     turn = _TURNS.get(orientation)
     turned = image.copy() if turn is None else image.transpose(turn)
-    return _to_rgb(turned), (size[1], size[0]) if orientation >= _FIRST_SIDEWAYS else size
+    rgb, profile = _to_rgb(turned)
+    return rgb, (size[1], size[0]) if orientation >= _FIRST_SIDEWAYS else size, profile
 
 
 def _check_pixels(width: int, height: int, limit: int) -> None:
@@ -285,23 +294,24 @@ def _orientation(file: Image) -> int:
     return value if value in _TURNS else 1
 
 
-def _to_rgb(image: Image) -> Image:
-    profile = image.info.get("icc_profile")
+def _to_rgb(image: Image) -> tuple[Image, bytes]:
+    """`image` in RGB, and the ICC profile of its colours; none if it is in sRGB, as from any other mode."""
+    profile = image.info.get("icc_profile") or b""
     if image.mode == "F" or image.mode.startswith("I"):
         image = _deep_grey(image)
     elif image.has_transparency_data:
         image = image.convert("RGBA")
     elif image.mode not in ("L", "RGB", "CMYK"):
         image = image.convert("RGB")
-    if profile:
-        image = _to_srgb(image, profile)
+    if profile and (image.mode != "RGB" or _transform(profile, "RGB") is None):
+        image, profile = to_srgb(image, profile), b""
     if image.mode == "RGBA":
         page = new("RGBA", image.size, (*BACKGROUND, 255))
         page.alpha_composite(image)
         image = page
     rgb = image if image.mode == "RGB" else image.convert("RGB")
     rgb.info = {}
-    return rgb
+    return rgb, profile
 
 
 def _deep_grey(image: Image) -> Image:
@@ -316,20 +326,27 @@ def _deep_grey(image: Image) -> Image:
     return fromarray(np.rint(scaled).astype(np.uint8))
 
 
-def _to_srgb(image: Image, profile: bytes) -> Image:
+def to_srgb(image: Image, profile: bytes) -> Image:
     """`image` (mode L, RGB, RGBA or CMYK) with the colours that `profile` means, in sRGB."""
-    try:
-        transform = _transform(profile, image.mode)
-    except (ImageCms.PyCMSError, OSError):  # damaged, or made for another kind of picture
+    transform = _transform(profile, image.mode)
+    if transform is None:
         return image
-    return image if transform is None else transform.apply(image)
+    converted = transform.apply(image)
+    converted.info = {}
+    return converted
 
 
 @lru_cache(maxsize=16)
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Transform to sRGB; None where the profile is sRGB. Kept: it takes as long as applying it."""
-    source = ImageCms.ImageCmsProfile(BytesIO(profile))
-    if "sRGB" in ImageCms.getProfileDescription(source):
+    """Transform to sRGB; None where the profile is sRGB, damaged, or of another kind of picture.
+
+    Kept: it takes as long as applying it.
+    """
+    try:
+        source = ImageCms.ImageCmsProfile(BytesIO(profile))
+        if "sRGB" in ImageCms.getProfileDescription(source):
+            return None
+        target = ImageCms.createProfile("sRGB")
+        return ImageCms.buildTransform(source, target, mode, "RGBA" if mode == "RGBA" else "RGB")
+    except (ImageCms.PyCMSError, OSError):
         return None
-    target = ImageCms.createProfile("sRGB")
-    return ImageCms.buildTransform(source, target, mode, "RGBA" if mode == "RGBA" else "RGB")

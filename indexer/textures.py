@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL.Image import Image
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn import functional as F
@@ -29,10 +28,10 @@ from .channels.control import Control
 from .codes import Coder, Compress
 from .encoders import DenseEncoder
 from .graphs import Function, Graph
-from .images import WORKING_SIZE
+from .images import WORKING_SIZE, LoadedImage
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
-from .squares import to_square
+from .squares import square_of
 from .waiting import Waiting, WaitingRoom
 
 _log = logging.getLogger(__name__)
@@ -131,14 +130,14 @@ class TextureMaker:
             # Not for all of the stream: another thread may have begun more there.
             torch.cuda.current_stream(self.device).record_event().synchronize()
 
-    def squares(self, image: Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    def squares(self, image: LoadedImage) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """The image squashed to the size that the channels take, and to the size that the encoder takes.
 
         Both are uint8 [side, side, 3].
         """
-        working = to_square(image, WORKING_SIZE)
+        working = square_of(image, WORKING_SIZE)
         side = self.encoder.input_size
-        return working, working if side == WORKING_SIZE else to_square(image, side)
+        return working, working if side == WORKING_SIZE else square_of(image, side)
 
     def batch(self, squares: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Squares of one size as the encoder takes them: uint8 [B, 3, side, side], on its device."""

@@ -81,7 +81,7 @@ class Computer:
         features = self._features_of(source, loaded)
         codebook = catalogue.codebook() if catalogue.writable and catalogue.settings.codebook else None
         maker = self._maker(ensure_vectors(catalogue, self.encoder, interests), codebook)
-        working = maker.batch(maker.squares(loaded.image)[:1]) if base else None
+        working = maker.batch(maker.squares(loaded)[:1]) if base else None
         with_code = codebook is not None and not catalogue.store.has_code(source.key)
         lacking = Lacking(base, frozenset(interests), with_code)
         record = maker.record(source.key, working, features, lacking)
@@ -126,7 +126,7 @@ class Computer:
         with self._lock:
             if source.key not in self._features:
                 maker = self._maker({})
-                _, square = maker.squares((loaded or source.load()).image)
+                _, square = maker.squares(loaded or source.load())
                 keep(self._features, source.key, maker.encode(maker.batch([square])), CACHED_IMAGES)
             self._features.move_to_end(source.key)
             return self._features[source.key]

@@ -10,7 +10,7 @@ from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.errors import ImageReadError
 from texcat.indexer.decoding import Decoder
 from texcat.indexer.images import decode_image
-from texcat.indexer.squares import to_square
+from texcat.indexer.squares import square_of
 from texcat.indexer.textures import TextureMaker
 
 from ..fakes import TinyEncoder
@@ -35,7 +35,7 @@ def test_files_that_can_be_read_become_one_batch_in_order(maker: TextureMaker, s
     assert made.squares is not None
     assert (made.working.shape, made.squares.shape) == ((3, 3, 512, 512), (3, 3, 64, 64))
     for row, path in enumerate(paths):
-        image = decode_image(path.read_bytes(), b"x").image
-        np.testing.assert_array_equal(made.working[row].permute(1, 2, 0).numpy(), to_square(image, 512))
-        np.testing.assert_array_equal(made.squares[row].permute(1, 2, 0).numpy(), to_square(image, 64))
+        image = decode_image(path.read_bytes(), b"x")
+        np.testing.assert_array_equal(made.working[row].permute(1, 2, 0).numpy(), square_of(image, 512))
+        np.testing.assert_array_equal(made.squares[row].permute(1, 2, 0).numpy(), square_of(image, 64))
     assert nothing.working is None

@@ -15,13 +15,13 @@ import pillow_heif
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image, ImageCms, ImageFile
 from texcat.catalogue.errors import ImageReadError
 from texcat.catalogue.types import ImageKey
 from texcat.indexer import images
 from texcat.indexer.images import decode_image, load_image
 from texcat.indexer.reading import MAX_FILE_BYTES, read_content
-from texcat.indexer.squares import to_square
+from texcat.indexer.squares import square_of, to_square
 
 from .hostile import (
     GREEN,
@@ -461,3 +461,36 @@ def test_squares_of_real_photos_are_close_to_the_exact_ones(shared_data: Path) -
         for side in (64, 224, 512):
             exact = np.asarray(image.resize((side, side), Image.Resampling.BICUBIC), int)
             assert np.abs(to_square(image, side) - exact).mean() < 1.5, path  # levels of 255
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WebP"])
+@pytest.mark.parametrize("size", [(40, 30), (1700, 1300)])
+def test_a_square_is_in_srgb(kind: str, size: tuple[int, int]) -> None:
+    picture = quartered(size, ((219, 0, 0), (128, 128, 128), (0, 0, 0), WHITE))
+    lossless = {"lossless": True} if kind == "WebP" else {"quality": 100} if kind == "JPEG" else {}
+    loaded = decode_image(encoded(picture, kind, icc_profile=adobe_rgb(), **lossless), "a")
+    square = square_of(loaded, 64)
+    assert (square.shape, square.dtype) == ((64, 64, 3), np.uint8)
+    expected = ((255, 0, 0), (128, 128, 128), (0, 0, 0), WHITE)
+    assert np.abs(np.subtract(seen_quarters(Image.fromarray(square)), expected)).max() <= 3
+    inside = np.r_[8:24, 40:56]  # between colours, it matters whether they are mixed first
+    both = [each[np.ix_(inside, inside)].astype(int) for each in (square, to_square(loaded.image, 64))]
+    assert np.abs(both[0] - both[1]).max() <= 3
+
+
+def test_a_square_of_a_picture_without_a_profile_is_that_of_its_pixels() -> None:
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for profile in (b"", b"garbage", adobe_rgb()[:200], srgb):
+        loaded = decode_image(encoded(quartered(), "PNG", icc_profile=profile), "a.png")
+        assert loaded.profile == b""
+        assert loaded.image is loaded.stored
+        np.testing.assert_array_equal(square_of(loaded, 64), to_square(loaded.image, 64))
+
+
+def test_the_squares_of_photos_are_nearly_those_of_pictures_in_srgb(shared_data: Path) -> None:
+    photos = map(load_image, sorted((shared_data / "coco128" / "images").iterdir()))
+    coloured = [loaded for loaded in photos if loaded.profile][:8]
+    assert len(coloured) == 8
+    for loaded in coloured:
+        difference = np.subtract(square_of(loaded, 512), to_square(loaded.image, 512), dtype=int)
+        assert np.abs(difference).mean() < 1  # levels of 255
