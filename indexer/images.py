@@ -180,7 +180,7 @@ def from_picture(image: Image) -> LoadedImage:
     except _UnreadableError as error:
         raise ImageReadError(f"<{image.mode} image>", str(error)) from error
     head = f"texcat picture {image.mode} {image.width}x{image.height}\n".encode()
-    return LoadedImage(ImageKey.of(head + image.tobytes()), *_upright(image, image.size))
+    return LoadedImage(ImageKey.of(head + image.tobytes()), *_upright(image.copy(), image.size))
 
 
 def colour_table(profile: bytes, side: int) -> NDArray[np.uint8] | None:
@@ -273,8 +273,7 @@ def _upright(image: Image, size: tuple[int, int]) -> tuple[Image, tuple[int, int
     """`image` turned as its EXIF data say, in RGB; the `size` of its original, turned alike; its profile."""
     orientation = _orientation(image)
     turn = _TURNS.get(orientation)
-    turned = image.copy() if turn is None else image.transpose(turn)
-    rgb, profile = _to_rgb(turned)
+    rgb, profile = _to_rgb(image if turn is None else image.transpose(turn))
     return rgb, (size[1], size[0]) if orientation >= _FIRST_SIDEWAYS else size, profile
 
 

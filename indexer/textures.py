@@ -37,7 +37,7 @@ from .waiting import Waiting, WaitingRoom
 _log = logging.getLogger(__name__)
 _Out = TypeVar("_Out")
 
-AT_ONCE = {"cpu": 4, "cuda": 512}
+AT_ONCE = {"cpu": 8, "cuda": 512}
 """Images whose channels are made together: more take memory, or leave a processor's cache. On a GPU each
 kernel waits for the encoder to make room, however few images it is for."""
 

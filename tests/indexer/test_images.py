@@ -19,7 +19,7 @@ from PIL import Image, ImageCms, ImageFile
 from texcat.catalogue.errors import ImageReadError
 from texcat.catalogue.types import ImageKey
 from texcat.indexer import images
-from texcat.indexer.images import decode_image, load_image
+from texcat.indexer.images import decode_image, from_picture, load_image
 from texcat.indexer.reading import MAX_FILE_BYTES, read_content
 from texcat.indexer.squares import square_of, to_square
 
@@ -494,3 +494,14 @@ def test_the_squares_of_photos_are_nearly_those_of_pictures_in_srgb(shared_data:
     for loaded in coloured:
         difference = np.subtract(square_of(loaded, 512), to_square(loaded.image, 512), dtype=int)
         assert np.abs(difference).mean() < 1  # levels of 255
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_picture_of_the_callers_stays_as_it_is(mode: str) -> None:
+    picture = Image.new(mode, SIZE, 100)
+    picture.info = {"icc_profile": adobe_rgb()}
+    loaded = from_picture(picture)
+    picture.paste(0, (0, 0, *SIZE))
+    assert picture.info == {"icc_profile": adobe_rgb()}
+    assert loaded.stored.getextrema()[0] != (0, 0)
+    assert loaded.image.info == {}
