@@ -18,27 +18,28 @@ Function = Callable[..., tuple[Tensor, ...]]
 class Graph:
     """`function` of tensors of one shape, recorded once and played from then on, by one thread at a time.
 
-    The function must not look at what it computes, but through its `Control`. What lies
-    between the steps of the host is a graph. All share their memory, which is safe as they are played in the
-    order in which they were recorded. Other threads may use the device meanwhile.
+    The function must not look at what it computes, but through its `Control`. What lies between the steps of
+    the host is a graph. All share their memory, which is safe as they are played in the order in which they
+    were recorded. Other threads may use the device meanwhile.
 
     Args:
         function: of a `Control` and tensors to tensors.
+        beside: a stream in which it is recorded, and nothing else is ever begun: what another thread began
+            there meanwhile would be recorded instead of done.
         inputs: examples; those that it is played with have their shapes, types and device.
 
     Raises:
         torch.OutOfMemoryError: the device has no room for what the graphs keep.
     """
 
-    def __init__(self, function: Function, *inputs: Tensor) -> None:
+    def __init__(self, function: Function, beside: torch.cuda.Stream, *inputs: Tensor) -> None:
         self._inputs = [each.clone() for each in inputs]
-        device = inputs[0].device
-        stream: Any = torch.cuda.Stream  # whose constructor has no types
-        beside = stream(device)
-        beside.wait_stream(torch.cuda.current_stream(device))
+        beside.wait_stream(torch.cuda.current_stream(inputs[0].device))
         with torch.cuda.stream(beside):
-            function(Control(), *self._inputs)  # what is made at first use is made now
-            beside.synchronize()
+            try:
+                function(Control(), *self._inputs)  # what is made at first use is made now
+            finally:
+                beside.synchronize()  # after an error, the inputs are dropped
             recorder = _Recorder()
             recorder.begin()
             try:

@@ -432,11 +432,14 @@ def _little_waiting(wanted: bool) -> Iterator[None]:
 
     Its lock is handed on every 50 us instead of 5 ms: a thread that begins kernels lets go of the lock for
     each of them, and would wait for 5 ms to get it back from one that computes. And what is in memory already
-    is not searched for garbage again and again, which stops all threads.
+    is not searched for garbage again and again, which stops all threads. Garbage is collected before: of a
+    pass before this one, it may be gigabytes on a GPU, as errors that libraries keep hold frames, and these
+    what the pass had.
     """
     before = sys.getswitchinterval()
     if wanted:
         sys.setswitchinterval(SWITCH_SECONDS)
+        gc.collect()
         gc.freeze()
     try:
         yield

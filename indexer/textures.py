@@ -35,6 +35,7 @@ from .squares import square_of
 from .waiting import Waiting, WaitingRoom
 
 _log = logging.getLogger(__name__)
+_In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 AT_ONCE = {"cpu": 8, "cuda": 512}
@@ -75,8 +76,13 @@ class Drafts:
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """What a thread does again and again, as a graph for `count` images; it was done for `last` before."""
+    """What a thread does again and again, as a graph for `count` images; it was done for `last` before.
 
+    It is recorded in one stream, `beside`, however often: torch has 32, which it hands out in turns, so that
+    new ones would soon be those of other threads.
+    """
+
+    beside: torch.cuda.Stream | None = None
     last: int = 0
     count: int = 0
     graph: Graph | None = None
@@ -184,11 +190,10 @@ class TextureMaker:
 
     def _or_on_host(self, count: int, make: Callable[[torch.device], Tensor]) -> Tensor:
         """What `make` makes of `count` images on the encoder's device, or on the host if that has no room."""
-        try:
-            return make(self.device)
-        except torch.OutOfMemoryError:
-            self._make_room(count)
-            return make(torch.device("cpu"))
+        if fitting := self._if_it_fits(make, self.device):
+            return fitting[0]
+        self._make_room(count)
+        return make(torch.device("cpu"))
 
     def _patches(self, squares: Tensor) -> Tensor:
         (features,) = self._done("encode", lambda _, images: (self.encoder.patches(images).float(),), squares)
@@ -240,18 +245,14 @@ class TextureMaker:
             UsageError: features are not finite.
         """
         drafts = Drafts({}, {})
-        parts = self.in_parts(
-            "draft",
-            len(features),
-            lambda part: self._draft(
-                part.start,
-                None if working is None else working[part].to(self.device),
-                features[part].to(self.device),
-                pooled[part].to(self.device),
-                lacking[part],
-            ),
-        )
-        for bases, maps in parts:
+
+        def make(part: slice) -> tuple[dict[int, Planes], dict[int, InterestMaps]]:
+            pixels = None if working is None else working[part].to(self.device)
+            whole = features[part].to(self.device)
+            coarse = whole if pooled is features else pooled[part].to(self.device)
+            return self._draft(part.start, pixels, whole, coarse, lacking[part])
+
+        for bases, maps in self.in_parts("draft", len(features), make):
             drafts.bases.update(bases)
             drafts.maps.update(maps)
         return drafts
@@ -352,7 +353,8 @@ class TextureMaker:
             try:
                 if graph is None or recording.count != count:
                     graph = recording.graph = None  # its memory is needed
-                    graph = recording.graph = Graph(function, *inputs)
+                    beside = recording.beside = recording.beside or _stream(self.device)
+                    graph = recording.graph = Graph(function, beside, *inputs)
                     recording.count = count
                 made = graph(*inputs)
             except torch.OutOfMemoryError:
@@ -381,21 +383,33 @@ class TextureMaker:
         start = waits = 0
         while start < count:
             size = min(self._at_once.get(what, count), count - start)
-            try:
-                made.append(make(slice(start, start + size)))
-            except torch.OutOfMemoryError:
-                if self._make_room(count):
-                    continue
-                if size <= FEWEST_AT_ONCE and waits < _MOST_WAITS and self.device.type == "cuda":
-                    waits += 1
-                    time.sleep(_WAIT_SECONDS)
-                    continue
-                if size == 1:
-                    raise
+            part = slice(start, start + size)
+            fitting = self._if_it_fits(make, part)
+            made += fitting
+            if fitting:
+                start, waits = start + size, 0
+            elif self._make_room(count):
+                continue
+            elif size <= FEWEST_AT_ONCE and waits < _MOST_WAITS and self.device.type == "cuda":
+                waits += 1
+                time.sleep(_WAIT_SECONDS)
+            elif size > 1:
                 self._at_once[what] = size // 2
             else:
-                start += size
+                made.append(make(part))
+                start += 1
         return made
+
+    def _if_it_fits(self, make: Callable[[_In], _Out], of: _In) -> list[_Out]:
+        """What `make` makes, or nothing where memory is too small. What it held is free again then.
+
+        While an error is handled, it is not: the frames that the error came through hold it.
+        """
+        try:
+            return [make(of)]
+        except torch.OutOfMemoryError:
+            self.wait()  # what was begun may still use it
+            return []
 
     def _make_room(self, count: int) -> bool:
         """Give back what can be, where a batch of `count` images had too little, and tell if any waited."""
@@ -449,14 +463,18 @@ def few_threads(count: int) -> None:
 
 def own_stream(device: torch.device, priority: int = 0) -> None:
     """Let what this thread does on a GPU run beside what others do there, a low `priority` first."""
-    stream: Any = torch.cuda.Stream  # whose constructor has no types
-    torch.cuda.set_stream(stream(device, priority=priority))
+    torch.cuda.set_stream(_stream(device, priority))
 
 
 def shared_stream(device: torch.device) -> Callable[[], None]:
     """Lets each thread that calls it do its work on a GPU in one stream, where it goes on in turns."""
-    stream: Any = torch.cuda.Stream  # whose constructor has no types
-    return partial(torch.cuda.set_stream, stream(device))
+    return partial(torch.cuda.set_stream, _stream(device))
+
+
+def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
+    make: Any = torch.cuda.Stream  # whose constructor has no types
+    made: torch.cuda.Stream = make(device, priority=priority)
+    return made
 
 
 def room_for(maker: TextureMaker) -> int:

@@ -161,7 +161,10 @@ class Worker:
         if decoded.squares is None:
             return
         made = self._maker.encode(decoded.squares)
-        pooled, features = (self._maker.waiting.enter(each) for each in (self._maker.pooled(made), made))
+        coarse = self._maker.pooled(made)
+        features = self._maker.waiting.enter(made)
+        pooled = features if coarse is made else self._maker.waiting.enter(coarse)
+        del made, coarse  # or they could not leave a GPU
         drafts = self._maker.draft(decoded.working, features, pooled, lacking)
         codes = self._maker.codes(pooled, lacking, self._decoder.map)
         for place, key in enumerate(keys):
