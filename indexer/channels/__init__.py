@@ -1,8 +1,10 @@
 """Base channels: the planes that the pixels of images give, without any interest.
 
-It takes a batch of images, on whatever device they lie, and is torch but for two steps, which are machine
-code for processors (`sums`, `slic`) and kernels for GPUs (`kernels`). The straightforward version that it is
-tested against works on NumPy, an image at a time: `tests/indexer/numpy_channels`.
+It takes a batch of images, on whatever device they lie. It is torch but for sums over pixels and superpixels,
+which are kernels for GPUs (`kernels`) and machine code for processors (`sums`, `slic`), as saliency is there
+(`conspicuity`); and for what depends on the step before, which the host does for both (`merging`). The
+straightforward version that it is tested against works on NumPy, an image at a time:
+`tests/indexer/numpy_channels`.
 """
 
 from __future__ import annotations
