@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, TypeVar
 
 import numpy as np
@@ -121,6 +121,7 @@ class TextureMaker:
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
         self._recordings: dict[tuple[str, int], _Recording] = {}
+        self._recorder = Lock()  # while a graph is recorded, no memory can be given back
         self.most = sys.maxsize
         self.waiting = WaitingRoom()
         self._at_once = {
@@ -354,7 +355,8 @@ class TextureMaker:
                 if graph is None or recording.count != count:
                     graph = recording.graph = None  # its memory is needed
                     beside = recording.beside = recording.beside or _stream(self.device)
-                    graph = recording.graph = Graph(function, beside, *inputs)
+                    with self._recorder:
+                        graph = recording.graph = Graph(function, beside, *inputs)
                     recording.count = count
                 made = graph(*inputs)
             except torch.OutOfMemoryError:
@@ -419,7 +421,8 @@ class TextureMaker:
         self.wait()  # what was begun may still read what leaves
         left = self.waiting.clear()
         if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+            with self._recorder:
+                torch.cuda.empty_cache()
         return left
 
 
