@@ -149,7 +149,7 @@ def _opponents(images: Floats, image: int, planes: Floats) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _reflected(place: int, size: int) -> int:
+def reflected(place: int, size: int) -> int:
     """The cell that stands for one, which may lie beyond a border, where cells are mirrored."""
     place %= 2 * size
     return place if place < size else 2 * size - 1 - place
@@ -161,7 +161,7 @@ def _halve(fine: Floats, size: int, halving: Floats, rows: Floats, coarse: Float
     half = size // 2
     a, b, c, d = halving[0], halving[1], halving[2], halving[3]
     for row in range(half):
-        first, last = _reflected(2 * row - 1, size), _reflected(2 * row + 2, size)
+        first, last = reflected(2 * row - 1, size), reflected(2 * row + 2, size)
         for column in range(size):
             outer = a * fine[first, column] + d * fine[last, column]
             rows[row, column] = outer + b * fine[2 * row, column] + c * fine[2 * row + 1, column]
@@ -179,7 +179,7 @@ def _orientations(planes: Floats, size: int, derivatives: Floats, filtered: Floa
     radius = taps // 2
     for row in range(size):
         for place in range(size + taps - 1):
-            padded[place] = planes[0, row, _reflected(place - radius, size)]
+            padded[place] = planes[0, row, reflected(place - radius, size)]
         for order in range(3):
             for column in range(size):
                 filtered[order, row, column] = 0
@@ -192,7 +192,7 @@ def _orientations(planes: Floats, size: int, derivatives: Floats, filtered: Floa
             for plane in range(_OPPONENTS, _OPPONENTS + 3):
                 planes[plane, row, column] = 0
         for tap in range(taps):
-            beside = _reflected(row + tap - radius, size)
+            beside = reflected(row + tap - radius, size)
             smooth, first, second = derivatives[0, tap], derivatives[1, tap], derivatives[2, tap]
             for column in range(size):
                 planes[_OPPONENTS, row, column] += smooth * filtered[2, beside, column]

@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from .conspicuity import reflected
 from .pixels import D65, RGB_TO_XYZ
 
 Floats = NDArray[np.float32]
@@ -240,7 +241,7 @@ def _lab(images: Floats, image: int, made: Floats) -> None:
 def _linear(value: np.float32) -> np.float32:
     """Linear light of an sRGB value, float32: x^2.4 is x^2 times the square of a fifth root."""
     base = (value + np.float32(0.055)) * np.float32(1 / 1.055)
-    bits = np.float32(base).view(np.int32)
+    bits = np.float32(base).view(np.int32)  # a fifth of them, and of those of 1, are a root to start from
     root = np.int32(bits // 5 + 852_309_606).view(np.float32)
     for _ in range(3):
         fourth = root * root * root * root
@@ -252,7 +253,7 @@ def _linear(value: np.float32) -> np.float32:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _lightness(part: np.float32) -> np.float32:
     """CIE's f, float32, of X, Y or Z as a part of white's."""
-    bits = np.float32(part).view(np.int32)
+    bits = np.float32(part).view(np.int32)  # a third of them, and of those of 1, are a root to start from
     root = np.int32(bits // 3 + 709_921_077).view(np.float32)
     for _ in range(3):
         root = (root + root + part / (root * root)) * np.float32(1 / 3)
@@ -260,17 +261,11 @@ def _lightness(part: np.float32) -> np.float32:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _reflected(place: int, size: int) -> int:
-    place %= 2 * size
-    return place if place < size else 2 * size - 1 - place
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _smooth_rows(plane: Floats, smoothing: Floats, padded: Floats) -> None:
     side, taps = len(plane), len(smoothing)
     for row in range(side):
         for place in range(side + taps - 1):
-            padded[place] = plane[row, _reflected(place - taps // 2, side)]
+            padded[place] = plane[row, reflected(place - taps // 2, side)]
         for column in range(side):
             plane[row, column] = 0
         for tap in range(taps):
@@ -286,7 +281,7 @@ def _smooth_columns(plane: Floats, smoothing: Floats, scale: np.float32, made: F
         for column in range(side):
             made[row, column] = 0
         for tap in range(taps):
-            beside, weight = _reflected(row + tap - taps // 2, side), smoothing[tap] * scale
+            beside, weight = reflected(row + tap - taps // 2, side), smoothing[tap] * scale
             for column in range(side):
                 made[row, column] += weight * plane[beside, column]
 
