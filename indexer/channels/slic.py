@@ -241,7 +241,7 @@ def _lab(images: Floats, image: int, made: Floats) -> None:
 def _linear(value: np.float32) -> np.float32:
     """Linear light of an sRGB value, float32: x^2.4 is x^2 times the square of a fifth root."""
     base = (value + np.float32(0.055)) * np.float32(1 / 1.055)
-    bits = np.float32(base).view(np.int32)  # a fifth of them, and of those of 1, are a root to start from
+    bits = np.float32(base).view(np.int32)  # a fifth of them and four of those of 1: nearly the root
     root = np.int32(bits // 5 + 852_309_606).view(np.float32)
     for _ in range(3):
         fourth = root * root * root * root
@@ -253,7 +253,7 @@ def _linear(value: np.float32) -> np.float32:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _lightness(part: np.float32) -> np.float32:
     """CIE's f, float32, of X, Y or Z as a part of white's."""
-    bits = np.float32(part).view(np.int32)  # a third of them, and of those of 1, are a root to start from
+    bits = np.float32(part).view(np.int32)  # a third of them and two of those of 1: nearly the root
     root = np.int32(bits // 3 + 709_921_077).view(np.float32)
     for _ in range(3):
         root = (root + root + part / (root * root)) * np.float32(1 / 3)
