@@ -115,10 +115,7 @@ class Coder:
         dim = self._spread.shape[1]
         if features.ndim != _BATCH or features.shape[1] != dim:
             raise UsageError(f"features must be [B, {dim}, rows, columns], got {list(features.shape)}")
-        if not largest(features) < _TOO_LARGE:
-            raise UsageError(
-                "features must be finite, and below 1e30: the encoder gives numbers out of range"
-            )
+        check_range(features)
         rows, columns = (
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
@@ -140,6 +137,16 @@ class Coder:
             for place in places:
                 exponents[place] = max(0, exponents[place] - COARSER)
         return codes
+
+
+def check_range(features: Tensor) -> None:
+    """Refuse features that codes cannot be made of, nor of their means, in which they may cancel out.
+
+    Raises:
+        UsageError: they are not numbers below 1e30.
+    """
+    if not largest(features) < _TOO_LARGE:
+        raise UsageError("features must be finite, and below 1e30: the encoder gives numbers out of range")
 
 
 def frequencies(side: int) -> int:

@@ -25,7 +25,7 @@ from ..catalogue.quantise import LEVELS
 from ..catalogue.types import ImageKey, InterestMaps, InterestVectors, Planes, TextureRecord
 from .channels import base_channels
 from .channels.control import Control
-from .codes import Coder, Compress
+from .codes import Coder, Compress, check_range
 from .encoders import DenseEncoder
 from .graphs import Function, Graph
 from .images import WORKING_SIZE, LoadedImage
@@ -214,17 +214,23 @@ class TextureMaker:
             features: as `encode` gives them.
 
         Returns:
-            float32 [B, dim, h, w]. One that is no finite number comes from a feature that is none.
+            float32 [B, dim, h, w].
+
+        Raises:
+            UsageError: features that are pooled are not numbers below 1e30.
         """
         side = self.encoder.map_size
         rows, columns = features.shape[2:]
         if rows == columns == side or rows % side or columns % side:
             return features
         window = rows // side, columns // side
-        parts = self.in_parts(
-            "pool", len(features), lambda part: F.avg_pool2d(features[part].to(self.device), window)
-        )
-        return self.joined(parts)
+
+        def pool(part: slice) -> Tensor:
+            fine = features[part].to(self.device)
+            check_range(fine)
+            return F.avg_pool2d(fine, window)
+
+        return self.joined(self.in_parts("pool", len(features), pool))
 
     @torch.inference_mode()
     def draft(

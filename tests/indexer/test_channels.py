@@ -385,7 +385,9 @@ def test_saliency_does_not_prefer_a_side() -> None:
         np.testing.assert_allclose(turned[name].T, planes[name], atol=1e-4)
 
 
-def test_saliency_by_machine_code_is_that_by_torch(batch: tuple[list[np.ndarray], list[np.ndarray]]) -> None:
+def test_saliency_by_machine_code_is_that_by_torch(
+    both: tuple[np.ndarray, np.ndarray], batch: tuple[list[np.ndarray], list[np.ndarray]]
+) -> None:
     """GPUs have torch's, processors the other: here both are made by a processor."""
     noise = np.random.default_rng(0).integers(0, 256, (2, 512, 512, 3), np.uint8)
     images = np.stack([*batch[0], *noise, BLACK, np.full_like(BLACK, 200)])
@@ -394,6 +396,8 @@ def test_saliency_by_machine_code_is_that_by_torch(batch: tuple[list[np.ndarray]
     names = ("saliency_intensity", "saliency_color", "saliency_orientation")
     for place, name in enumerate(names):
         torch.testing.assert_close(getattr(saliency, name), made[:, place], rtol=0, atol=1e-5)
+        expected = both[1][:, STORED.names.index(name)]
+        np.testing.assert_allclose(made[: len(PHOTOS), place], expected, rtol=0, atol=1e-6, err_msg=name)
 
 
 def test_normalise_promotes_one_peak_and_demotes_many() -> None:

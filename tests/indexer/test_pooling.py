@@ -76,5 +76,12 @@ def test_features_that_are_no_finite_numbers_are_refused(
 ) -> None:
     features = _features(window * SIDE, window * SIDE)
     features[1, 3, -1, -len(bad) :] = torch.tensor(bad)
-    with pytest.raises(UsageError, match="NaN or infinity"):
+    with pytest.raises(UsageError, match="NaN or infinity" if window == 1 else "must be finite"):
         maker.draft(None, features, maker.pooled(features), [Lacking()] * 2)
+
+
+def test_features_that_are_too_large_do_not_cancel_out(maker: TextureMaker) -> None:
+    features = _features(2 * SIDE, 2 * SIDE)
+    features[1, 3, -1, -2:] = torch.tensor((2e30, -2e30))
+    with pytest.raises(UsageError, match="below 1e30"):
+        maker.pooled(features)
