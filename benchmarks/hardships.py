@@ -2,7 +2,8 @@
 
     python benchmarks/hardships.py [--data ../shared/data/coco128/images] [--images 2000] [--device cuda:0]
 
-After each, every image must be accounted for: it is indexed, or named with a reason. The encoder is that of
+After each, every image must be accounted for: it is indexed, or named with a reason; and what was made of it
+is what a pass without hardship makes, but for rounding. The encoder is that of
 `pipeline.py`; `--builtin` is the builtin one, to run this on a processor, where no memory is taken away. The
 full disk is a small one in memory, which only root can mount.
 """
@@ -18,10 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import _report
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pipeline import MODEL, THINGS, card, make_photos, random_weights
 from texcat.catalogue import Catalogue, StoreFullError
-from texcat.catalogue.types import IndexReport
+from texcat.catalogue.channels import Kind
+from texcat.catalogue.types import IndexReport, Planes
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, index_corpus
 
@@ -29,6 +33,10 @@ DAMAGED_EVERY = 50
 INTERESTS = 10
 FRACTION = 0.045
 """Part of the GPU's memory that a pass may have, where memory is short: a batch of 512 needs more."""
+
+MOST_APART = 0.5
+"""Levels of 255 by which values of an image may be apart from those of another pass, in the mean: features
+are of half precision, and other batches may round otherwise. Another photo's are 44 or more apart."""
 
 
 def main() -> None:
@@ -75,13 +83,15 @@ class Run:
         self._spec = spec
         self._photos = photos
         self._device = device
+        self._first: Path | None = None
 
     def damaged(self) -> str:
         """One file in `DAMAGED_EVERY` cut short."""
         whole = {path: path.read_bytes() for path in self._photos[::DAMAGED_EVERY]}
         for path, content in whole.items():
             path.write_bytes(content[:400])
-        report = self._index(self._create("damaged"))
+        self._first = self._create("damaged")
+        report = self._index(self._first)
         for path, content in whole.items():
             path.write_bytes(content)
         assert {skipped.path for skipped in report.skipped} == {str(path) for path in whole}, report
@@ -94,13 +104,14 @@ class Run:
         before = torch.cuda.memory_stats()["num_ooms"]
         torch.cuda.set_per_process_memory_fraction(fraction)
         try:
-            report = self._index(self._create("memory"))
+            path = self._create("memory")
+            report = self._index(path)
         finally:
             torch.cuda.set_per_process_memory_fraction(1.0)
         times = torch.cuda.memory_stats()["num_ooms"] - before
         self._all(report)
         assert times, "the memory was enough: make --fraction smaller"
-        return f"out of memory {times} times; {report.indexed:,} indexed, none skipped"
+        return f"out of memory {times} times; {report.indexed:,} indexed, none skipped{self._compared(path)}"
 
     def lost_process(self) -> str:
         """One of two processes killed at work."""
@@ -113,10 +124,12 @@ class Run:
                 killed.append(progress.done)
 
         two, size = f"{self._device},{self._device}", max(1, len(self._photos) // 16)
-        report = self._index(self._create("lost"), two, kill, size)
+        path = self._create("lost")
+        report = self._index(path, two, kill, size)
         self._all(report)
         assert killed
-        return f"killed after {killed[0]:,} images; {report.indexed:,} indexed, none skipped"
+        indexed = f"{report.indexed:,} indexed, none skipped{self._compared(path)}"
+        return f"killed after {killed[0]:,} images; {indexed}"
 
     def full_disk(self) -> str:
         """A disk that is full in the middle, and then has room."""
@@ -139,7 +152,8 @@ class Run:
                 problems = list(verify(catalogue))
             assert not problems, problems
             assert not report.skipped
-        made = f"{len(self._photos) - held:,} others were made; verified"
+            compared = self._compared(path)
+        made = f"{len(self._photos) - held:,} others were made; verified{compared}"
         return f"told when {held:,} images were stored; with room, the {made}"
 
     def _create(self, name: str, folder: Path | None = None) -> Path:
@@ -165,8 +179,45 @@ class Run:
                 batch_size=batch_size,
             )
 
+    def _compared(self, path: Path) -> str:
+        """How far the images of a catalogue are apart from those of the first pass."""
+        if self._first is None:
+            return ""
+        each = list(apart(self._first, path))
+        mean, most = float(np.mean(each)), max(each)
+        assert most <= MOST_APART, f"values of an image are {most:.1f} levels apart, {mean:.2f} in the mean"
+        return f"; values {mean:.2f} of 255 levels from those of the first pass, {most:.2f} at most an image"
+
     def _all(self, report: IndexReport) -> None:
         assert (report.indexed, report.skipped) == (len(self._photos), ()), report
+
+
+def apart(one: Path, other: Path) -> Iterator[float]:
+    """Levels of 255 by which values of base textures and maps are apart, of each image that both have."""
+    with Catalogue.open(one) as first, Catalogue.open(other) as second:
+        numbers = [channel.kind is not Kind.LABEL for channel in first.schema.stored]
+        held = set(second.store.keys())
+        for key in filter(held.__contains__, first.store.keys()):
+            before, after = first.store.read(key), second.store.read(key)
+            assert before.base is not None
+            assert after.base is not None
+            assert before.maps.keys() == after.maps.keys()
+            pairs = [(before.base, after.base, np.array(numbers))]
+            pairs += [(before.maps[which], after.maps[which], np.array([True])) for which in before.maps]
+            yield float(np.concatenate([_levels(*pair) for pair in pairs]).mean())
+
+
+def _levels(one: Planes, other: Planes, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """How far `chosen` planes are apart: [n], in levels of the first."""
+    step = np.where(one.high > one.low, one.high - one.low, 1.0)[:, None, None] / 255
+    away = (_values(one) - _values(other)) / step
+    levels: NDArray[np.float64] = np.abs(away).mean((1, 2))[chosen]
+    return levels
+
+
+def _values(planes: Planes) -> NDArray[np.float64]:
+    low, high = planes.low[:, None, None].astype(float), planes.high[:, None, None].astype(float)
+    return low + planes.values * (high - low) / 255
 
 
 @contextmanager

@@ -124,6 +124,8 @@ class Decoder:
         by_processor = iter(list(self._pool.map(self._by_processor, others)))
         rest = [None if place in images else next(by_processor) for place in range(len(files))]
         made = self._put_together(rest, images)
+        # nvJPEG writes in a stream of its own, which waits for nobody: to memory that was this stream's.
+        self._maker.wait()
         with self._lock:
             self.on_cpu += len(others)  # once it is sure that they are not decoded again
         return made

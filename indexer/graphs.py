@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .channels.control import Control, HostFunction, computed
+from .streams import stream
 
 Function = Callable[..., tuple[Tensor, ...]]
 """Of a `Control` and tensors."""
+
+_recording = Lock()
+"""Held while a graph is recorded: then torch refuses to give memory back."""
 
 
 class Graph:
@@ -22,20 +28,23 @@ class Graph:
     the host is a graph. All share their memory, which is safe as they are played in the order in which they
     were recorded. Other threads may use the device meanwhile.
 
+    It is recorded in a stream in which nothing else is ever begun, as that would be recorded instead of done.
+    The stream has the priority of the caller's, which kernels of a graph keep, wherever it is played.
+
     Args:
         function: of a `Control` and tensors to tensors.
-        beside: a stream in which it is recorded, and nothing else is ever begun: what another thread began
-            there meanwhile would be recorded instead of done.
         inputs: examples; those that it is played with have their shapes, types and device.
 
     Raises:
         torch.OutOfMemoryError: the device has no room for what the graphs keep.
     """
 
-    def __init__(self, function: Function, beside: torch.cuda.Stream, *inputs: Tensor) -> None:
+    def __init__(self, function: Function, *inputs: Tensor) -> None:
         self._inputs = [each.clone() for each in inputs]
-        beside.wait_stream(torch.cuda.current_stream(inputs[0].device))
-        with torch.cuda.stream(beside):
+        callers = torch.cuda.current_stream(inputs[0].device)
+        beside = stream(inputs[0].device, "record", callers.priority)
+        with _recording, torch.cuda.stream(beside):
+            beside.wait_stream(callers)
             try:
                 function(Control(), *self._inputs)  # what is made at first use is made now
             finally:
@@ -58,6 +67,12 @@ class Graph:
             if not part():
                 return None
         return tuple(each.clone() for each in self._outputs)
+
+
+def give_back() -> None:
+    """Give memory that is not used back to GPUs."""
+    with _recording:
+        torch.cuda.empty_cache()
 
 
 class _Recorder(Control):
@@ -83,7 +98,8 @@ class _Recorder(Control):
 
     def abandon(self) -> None:
         """End recording after an error."""
-        with suppress(RuntimeError):  # which tells once more that there was one
+        # Which tells once more that there was one, or warns that nothing was recorded.
+        with suppress(RuntimeError), warnings.catch_warnings(action="ignore"):
             self._graph.capture_end()
 
     def below(self, labels: Tensor, usual: int) -> int:

@@ -211,7 +211,8 @@ class Pass:
     def _make(self, chunks: Iterable[Sequence[FoundFile]]) -> None:
         """Take files through all stages."""
         from .decoding import Decoder
-        from .textures import few_threads, own_stream, shared_stream
+        from .streams import own_stream, shared_stream
+        from .textures import few_threads
 
         maker = self._maker
         half = max(1, (os.cpu_count() or 1) // 2)
@@ -224,7 +225,7 @@ class Pass:
         if maker.device.type == "cuda":
             # The encoder's two threads take turns in one stream: it does not wait while one hands a batch
             # on, and nvJPEG, whose streams have no priority, has but one to wait for.
-            prepare = shared_stream(maker.device)
+            prepare = partial(shared_stream, maker.device, "texcat-encode")
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
             # Two batches at once where it takes longest.

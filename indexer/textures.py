@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock, get_ident
-from typing import Any, TypeVar
+from threading import get_ident
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from .channels import base_channels
 from .channels.control import Control
 from .codes import Coder, Compress, check_range
 from .encoders import DenseEncoder
-from .graphs import Function, Graph
+from .graphs import Function, Graph, give_back
 from .images import WORKING_SIZE, LoadedImage
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
@@ -76,13 +76,8 @@ class Drafts:
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """What a thread does again and again, as a graph for `count` images; it was done for `last` before.
+    """What a thread does again and again, as a graph for `count` images; it was done for `last` before."""
 
-    It is recorded in one stream, `beside`, however often: torch has 32, which it hands out in turns, so that
-    new ones would soon be those of other threads.
-    """
-
-    beside: torch.cuda.Stream | None = None
     last: int = 0
     count: int = 0
     graph: Graph | None = None
@@ -121,7 +116,6 @@ class TextureMaker:
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
         self._recordings: dict[tuple[str, int], _Recording] = {}
-        self._recorder = Lock()  # while a graph is recorded, no memory can be given back
         self.most = sys.maxsize
         self.waiting = WaitingRoom()
         self._at_once = {
@@ -302,11 +296,12 @@ class TextureMaker:
         if coder is None or not places:
             return {}
         every = len(places) == len(pooled)
-        parts = self.in_parts(
-            "code",
-            len(places),
-            lambda part: coder.codes(pooled[part if every else places[part]].to(self.device), compress),
-        )
+
+        def make(part: slice) -> list[bytes]:
+            held = pooled[:]  # if it leaves a GPU meanwhile, that memory is not another's yet
+            return coder.codes(held[part if every else places[part]].to(self.device), compress)
+
+        parts = self.in_parts("code", len(places), make)
         return dict(zip(places, (code for part in parts for code in part), strict=True))
 
     def map(self, direction: NDArray[np.float32], features: Tensor) -> NDArray[np.float32]:
@@ -360,9 +355,7 @@ class TextureMaker:
             try:
                 if graph is None or recording.count != count:
                     graph = recording.graph = None  # its memory is needed
-                    beside = recording.beside = recording.beside or _stream(self.device)
-                    with self._recorder:
-                        graph = recording.graph = Graph(function, beside, *inputs)
+                    graph = recording.graph = Graph(function, *inputs)
                     recording.count = count
                 made = graph(*inputs)
             except torch.OutOfMemoryError:
@@ -427,8 +420,7 @@ class TextureMaker:
         self.wait()  # what was begun may still read what leaves
         left = self.waiting.clear()
         if self.device.type == "cuda":
-            with self._recorder:
-                torch.cuda.empty_cache()
+            give_back()
         return left
 
 
@@ -468,22 +460,6 @@ def few_threads(count: int) -> None:
     """Let this thread compute with so many, where torch would spread each step over all cores."""
     torch.get_num_threads()  # sets a default, once for each thread, which would come after the limit
     threadpool_limits(count, user_api="openmp")
-
-
-def own_stream(device: torch.device, priority: int = 0) -> None:
-    """Let what this thread does on a GPU run beside what others do there, a low `priority` first."""
-    torch.cuda.set_stream(_stream(device, priority))
-
-
-def shared_stream(device: torch.device) -> Callable[[], None]:
-    """Lets each thread that calls it do its work on a GPU in one stream, where it goes on in turns."""
-    return partial(torch.cuda.set_stream, _stream(device))
-
-
-def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
-    make: Any = torch.cuda.Stream  # whose constructor has no types
-    made: torch.cuda.Stream = make(device, priority=priority)
-    return made
 
 
 def room_for(maker: TextureMaker) -> int:

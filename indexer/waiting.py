@@ -5,7 +5,6 @@ What waits for a stage holds memory that the stage may need to begin: waiting fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from threading import Lock
 from weakref import WeakSet
 
@@ -21,12 +20,12 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._tensor)
 
-    def __getitem__(self, images: slice | Sequence[int]) -> Tensor:
-        """Part of it, where it lies now."""
+    def __getitem__(self, images: slice) -> Tensor:
+        """Part of it, where it lies now. All of it stays there until no part is held any more."""
         return self._tensor[images]
 
     def leave(self) -> bool:
-        """Go to the host's memory, and tell whether it was not there. Parts that were taken stay."""
+        """Go to the host's memory, and tell whether it was not there. What parts were taken of stays."""
         before, self._tensor = self._tensor, self._tensor.cpu()
         return self._tensor is not before
 
