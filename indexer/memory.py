@@ -1,4 +1,4 @@
-"""How a process keeps its memory, so that large blocks are not taken from the system again and again.
+"""How a pass keeps its memory, so that large blocks are not taken from the system again and again.
 
 On a processor, each step of an encoder makes tensors of megabytes and drops others. glibc gives such blocks
 back at once, and each of their pages is a fault of its own when they are taken again: a quarter of a pass's
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _KEPT = {_MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 1 << 30, _TOP_PAD: 64 << 20}
@@ -16,11 +18,21 @@ _KEPT = {_MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 1 << 30, _TOP_PAD: 64 << 20
 heap grows by the third."""
 
 
-def keep_blocks() -> None:
-    """Have glibc keep large blocks that are dropped; another C library is left as it is."""
-    if not sys.platform.startswith("linux"):
+@contextmanager
+def kept_blocks() -> Iterator[None]:
+    """Have glibc keep large blocks that are dropped, and give all of them back in the end.
+
+    Else each pass of a process would add to what others left: its threads have heaps of their own, and get
+    those of threads before them in another order. Another C library is left as it is.
+    """
+    libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    mallopt, trim = getattr(libc, "mallopt", None), getattr(libc, "malloc_trim", None)
+    if mallopt is None or trim is None:
+        yield
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, size in _KEPT.items():
-            mallopt(parameter, size)
+    for parameter, size in _KEPT.items():
+        mallopt(parameter, size)
+    try:
+        yield
+    finally:
+        trim(0)

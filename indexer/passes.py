@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from ..catalogue.types import ImageKey, InterestVectors, Skipped, StageTime, Tex
 from .encoders import DenseEncoder
 from .images import decode_image
 from .lacking import Lacking
-from .memory import keep_blocks
+from .memory import kept_blocks
 from .reading import read_content
 from .scan import FoundFile
 from .threads import Stages
@@ -230,9 +230,8 @@ class Pass:
             prepare_beside = partial(own_stream, maker.device, priority=-1)
             # Two batches at once where it takes longest.
             encoders, decoders, drafters, coders = 2, 2, 1, 2
-        else:
-            keep_blocks()
         with (
+            nullcontext() if maker.device.type == "cuda" else kept_blocks(),
             Stages() as stages,
             Decoder(maker) as self._decoder,
             threadpool_limits(1, user_api="blas"),
