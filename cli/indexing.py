@@ -61,7 +61,7 @@ def index(
     ] = False,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images that go through the encoder together; chosen by default."),
+        typer.Option(min=1, help="Images that go through the stages together; chosen by default."),
     ] = None,
     profile: Annotated[
         bool, typer.Option("--profile", help="Show what each stage took, and which one sets the pace.")

@@ -66,8 +66,8 @@ def index_corpus(
             themselves, so that they need them at the same paths; this process alone writes.
         ray_address: of a cluster; without one, the workers run on this machine.
         workers: how many, with ``ray``; by default one on each GPU, or on each two cores.
-        batch_size: images that go through the encoder together. By default 8 on a processor; on a GPU, as
-            many as its free memory holds, 128 at most.
+        batch_size: images that go through the stages together. By default 8 on a processor; on a GPU, as
+            many as its free memory holds, 512 at most.
         retry_failed: read again files that could not be read, though they have not changed.
         grace_days: how long the records of a removed file are kept.
         codes: whether images get codes, from which the map of any phrase can be made later without the

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .waiting import Waiting
 
 BATCH_SIZE = 8
-"""Images that go through the encoder together on a processor; more of them gain nothing."""
+"""Images that go through the stages together on a processor; more of them gain nothing."""
 
 READERS = 4
 """Threads that read files. Reading waits for the disk, and hashing does without Python's lock."""
