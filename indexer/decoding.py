@@ -143,12 +143,14 @@ class Decoder:
             return []
         from torchvision.io import ImageReadMode, decode_jpeg
 
+        device = self._maker.device
         encoded = [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
+        before = torch.cuda.memory_stats(device)["num_ooms"]
         try:
-            return list(decode_jpeg(encoded, ImageReadMode.RGB, device=self._maker.device))
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # it does not say of which image
+            return list(decode_jpeg(encoded, ImageReadMode.RGB, device=device))
+        except RuntimeError as error:  # it does not say of which image
+            if torch.cuda.memory_stats(device)["num_ooms"] > before:  # nor, by its type, why
+                raise torch.OutOfMemoryError(str(error)) from error
             if len(contents) == 1:
                 return [None]
             half = len(contents) // 2

@@ -67,7 +67,7 @@ def index_corpus(
         ray_address: of a cluster; without one, the workers run on this machine.
         workers: how many, with ``ray``; by default one on each GPU, or on each two cores.
         batch_size: images that go through the stages together. By default 8 on a processor; on a GPU, as
-            many as its free memory holds, 512 at most.
+            many as its free memory holds, 256 at most.
         retry_failed: read again files that could not be read, though they have not changed.
         grace_days: how long the records of a removed file are kept.
         codes: whether images get codes, from which the map of any phrase can be made later without the

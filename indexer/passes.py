@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from threadpoolctl import threadpool_limits
 
@@ -37,7 +38,7 @@ from .threads import Stages
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .crew import Crew
-    from .textures import Drafts
+    from .textures import Drafts, TextureMaker
     from .waiting import Waiting
 
 BATCH_SIZE = 8
@@ -50,6 +51,10 @@ COMMIT_SECONDS = 5.0
 COMMIT_IMAGES = {"cpu": 64, "cuda": 512}
 """A commit waits for the disk, once for each shard: after so many images, or `COMMIT_SECONDS`."""
 
+_makers: WeakSet[TextureMaker] = WeakSet()
+"""Of this process. One of a pass that has ended is garbage, if it is there: errors that libraries keep hold
+frames, and these what the pass had, which may be gigabytes on a GPU. Garbage is collected then, which takes
+0.3 s."""
 
 SWITCH_SECONDS = 50e-6
 """How long a thread may keep Python's lock while others wait, where a GPU is to be kept busy."""
@@ -199,8 +204,14 @@ class Pass:
 
         self._wanted &= vectors.keys()
         codebook = self._catalogue.codebook() if self.codes else None
+        if _makers:
+            gc.collect()
         maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
-        self._size = batch_size or (room_for(maker) if maker.device.type == "cuda" else BATCH_SIZE)
+        _makers.add(maker)
+        self._size = batch_size or BATCH_SIZE
+        if maker.device.type == "cuda":
+            room = room_for(maker)
+            self._size = batch_size or room
         self._commit_images = COMMIT_IMAGES[maker.device.type]
         self._last_commit = time.monotonic()
 
@@ -212,7 +223,7 @@ class Pass:
         """Take files through all stages."""
         from .decoding import Decoder
         from .streams import own_stream, shared_stream
-        from .textures import few_threads
+        from .textures import ENCODING, few_threads
 
         maker = self._maker
         half = max(1, (os.cpu_count() or 1) // 2)
@@ -225,7 +236,7 @@ class Pass:
         if maker.device.type == "cuda":
             # The encoder's two threads take turns in one stream: it does not wait while one hands a batch
             # on, and nvJPEG, whose streams have no priority, has but one to wait for.
-            prepare = partial(shared_stream, maker.device, "texcat-encode")
+            prepare = partial(shared_stream, maker.device, ENCODING)
             # What is small goes first: a batch comes out sooner, and the encoder fills what it leaves.
             prepare_beside = partial(own_stream, maker.device, priority=-1)
             # Two batches at once where it takes longest.
@@ -237,13 +248,14 @@ class Pass:
             threadpool_limits(1, user_api="blas"),
             _little_waiting(maker.device.type == "cuda"),
         ):
-            batches = stages.run("read", READERS, self._read, chunks)
-            batches = map(self._claim, batches)
-            batches = stages.run("decode", decoders, self._decode, batches, prepare_beside)
-            batches = stages.run("encode", encoders, self._encode, batches, prepare)
-            batches = stages.run("draft", drafters, self._draft, batches, prepare_beside)
-            batches = stages.run("code", coders, self._code, batches, prepare_beside)
-            for _ in stages.run("write", 1, self._write, batches):
+            stages.add("read", READERS, self._read)
+            stages.add("claim", 1, self._claim)
+            stages.add("decode", decoders, self._decode, prepare_beside)
+            stages.add("encode", encoders, self._encode, prepare)
+            stages.add("draft", drafters, self._draft, prepare_beside)
+            stages.add("code", coders, self._code, prepare_beside)
+            stages.add("write", 1, self._write)
+            for _ in stages.run(chunks):
                 self._report()
             self._commit()
             self.stages, self.on_cpu = stages.times(), self._decoder.on_cpu
@@ -432,14 +444,11 @@ def _little_waiting(wanted: bool) -> Iterator[None]:
 
     Its lock is handed on every 50 us instead of 5 ms: a thread that begins kernels lets go of the lock for
     each of them, and would wait for 5 ms to get it back from one that computes. And what is in memory already
-    is not searched for garbage again and again, which stops all threads. Garbage is collected before: of a
-    pass before this one, it may be gigabytes on a GPU, as errors that libraries keep hold frames, and these
-    what the pass had.
+    is not searched for garbage again and again, which stops all threads.
     """
     before = sys.getswitchinterval()
     if wanted:
         sys.setswitchinterval(SWITCH_SECONDS)
-        gc.collect()
         gc.freeze()
     try:
         yield

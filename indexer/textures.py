@@ -6,9 +6,9 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from threading import get_ident
+from threading import Lock
 from typing import TypeVar
 
 import numpy as np
@@ -32,26 +32,32 @@ from .images import WORKING_SIZE, LoadedImage
 from .lacking import Lacking
 from .matrices import fetch, largest, resize
 from .squares import square_of
+from .streams import stream
 from .waiting import Waiting, WaitingRoom
 
 _log = logging.getLogger(__name__)
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
-AT_ONCE = {"cpu": 8, "cuda": 512}
+AT_ONCE = {"cpu": 8, "cuda": 256}
 """Images whose channels are made together: more take memory, or leave a processor's cache. On a GPU each
 kernel waits for the encoder to make room, however few images it is for."""
 
-MOST_AT_ONCE = 512
+MOST_AT_ONCE = 256
 """Images of a batch on a GPU, at most: the steps behind the encoder are many and small, and what each of
-them costs Python has to be for many images."""
+them costs Python has to be for many images. More are no quicker (design/0014), and take more memory."""
 
 ENCODED_AT_ONCE = 16
 """Images that go through the encoder together on a GPU, at most: it is hardly quicker with more, and what
 other stages begin waits until a kernel of the encoder ends. nvJPEG, whose streams have no priority, waits for
 each image that it decodes."""
 
-PROBE_IMAGES = 8
+ENCODING = "texcat-encode"
+"""Stream of the encoder on a GPU. Threads that encode take turns in it."""
+
+RECORDED_AFTER = 3
+"""Times that as many images come in succession before a graph is recorded for so many. At the end of a pass,
+where batches get smaller, it is not worth the time."""
 
 FEWEST_AT_ONCE = 8
 """Where there is no memory for so few images, it is waited for: other stages give theirs back."""
@@ -76,12 +82,17 @@ class Drafts:
 
 @dataclass(slots=True, eq=False)
 class _Recording:
-    """What a thread does again and again, as a graph for `count` images; it was done for `last` before."""
+    """What is done in one stream again and again, as a graph for `count` images.
+
+    It was done for `last` before, so many `times` in succession.
+    """
 
     last: int = 0
+    times: int = 0
     count: int = 0
     graph: Graph | None = None
     possible: bool = True
+    lock: Lock = field(default_factory=Lock)
 
 
 class TextureMaker:
@@ -115,7 +126,7 @@ class TextureMaker:
         labels = [channel.kind is Kind.LABEL for channel in self._stored]
         self._labels = torch.tensor(labels, device=self.device)
         self._coder = None if codebook is None else Coder(codebook, encoder.map_size, encoder.device)
-        self._recordings: dict[tuple[str, int], _Recording] = {}
+        self._recordings: dict[tuple[str, torch.cuda.Stream], _Recording] = {}
         self.most = sys.maxsize
         self.waiting = WaitingRoom()
         self._at_once = {
@@ -342,31 +353,39 @@ class TextureMaker:
     def _done(self, what: str, function: Function, *inputs: Tensor) -> tuple[Tensor, ...]:
         """`function` of a `Control` and of tensors with as many images.
 
-        On a GPU by a graph, which each thread records for as many images as come twice in succession. Where
-        that cannot be, it is told, and no longer tried.
+        On a GPU by a graph, which is recorded in each stream for as many images as come often in succession.
+        Where that cannot be, it is told, and no longer tried.
         """
         if self.device.type != "cuda":
             return function(Control(), *inputs)
+        here = what, torch.cuda.current_stream(self.device)
+        recording = self._recordings.setdefault(here, _Recording())
+        with recording.lock:
+            made = self._played(what, recording, function, inputs)
+        return function(Control(), *inputs) if made is None else made
+
+    def _played(
+        self, what: str, recording: _Recording, function: Function, inputs: Sequence[Tensor]
+    ) -> tuple[Tensor, ...] | None:
+        """The same by the graph, if there is one now."""
         count = len(inputs[0])
-        recording = self._recordings.setdefault((what, get_ident()), _Recording())
-        again, recording.last = recording.last == count, count
-        if again and recording.possible:
-            graph = recording.graph  # another thread may drop it
-            try:
-                if graph is None or recording.count != count:
-                    graph = recording.graph = None  # its memory is needed
-                    graph = recording.graph = Graph(function, *inputs)
-                    recording.count = count
-                made = graph(*inputs)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError as error:
-                recording.possible, recording.graph = False, None
-                _log.warning("%s: is done kernel by kernel, as it cannot be recorded: %s", what, error)
-                made = None
-            if made is not None:
-                return made
-        return function(Control(), *inputs)
+        recording.times = recording.times + 1 if recording.last == count else 1
+        recording.last = count
+        if recording.times < RECORDED_AFTER or not recording.possible:
+            return None
+        graph = recording.graph  # another thread may drop it
+        try:
+            if graph is None or recording.count != count:
+                graph = recording.graph = None  # its memory is needed
+                graph = recording.graph = Graph(function, *inputs)
+                recording.count = count
+            return graph(*inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            recording.possible, recording.graph = False, None
+            _log.warning("%s: is done kernel by kernel, as it cannot be recorded: %s", what, error)
+            return None
 
     def _base_levels(self, control: Control, working: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         return levels(base_channels(working, features, self._stored, control), self._labels)
@@ -465,16 +484,18 @@ def few_threads(count: int) -> None:
 def room_for(maker: TextureMaker) -> int:
     """How many images a batch on a GPU has: the largest power of two, to `MOST_AT_ONCE`, that memory holds.
 
-    What one image takes is measured.
+    What the encoder takes is measured. It is recorded for that, while no other thread wants Python's lock.
     """
     device, side = maker.device, maker.encoder.input_size
-    squares = torch.zeros(PROBE_IMAGES, 3, side, side, dtype=torch.uint8, device=device)
+    squares = torch.zeros(ENCODED_AT_ONCE, 3, side, side, dtype=torch.uint8, device=device)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    maker.encode(squares)
+    with torch.cuda.stream(stream(device, ENCODING)):
+        for _ in range(RECORDED_AFTER):
+            maker.encode(squares)
     torch.cuda.synchronize(device)
-    each = (torch.cuda.max_memory_allocated(device) - before) / PROBE_IMAGES + _BYTES_BESIDE
+    each = (torch.cuda.max_memory_allocated(device) - before) / ENCODED_AT_ONCE + _BYTES_BESIDE
     free, _ = torch.cuda.mem_get_info(device)
     room = max(1, int(free / (_BATCHES_AT_ONCE * each)))
     return min(MOST_AT_ONCE, 1 << (room.bit_length() - 1))

@@ -6,10 +6,12 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from threading import Lock
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from ..catalogue.types import StageTime
 
@@ -40,17 +42,42 @@ def bounded_map(
         yield pending.popleft().result()
 
 
+@dataclass(slots=True)
+class _Stage:
+    """What `submit` has begun, in order: one item more than the stage works on, at most."""
+
+    workers: int
+    submit: Callable[[Any], Future[Any]]
+    busy: float = 0.0
+    begun: deque[Future[Any]] = field(default_factory=deque)
+
+    @property
+    def room(self) -> int:
+        return self.workers + 1 - len(self.begun)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the first is done."""
+        return bool(self.begun) and self.begun[0].done()
+
+    def begin(self, item: Any) -> None:
+        self.begun.append(self.submit(item))
+
+    def take(self) -> Any:
+        return self.begun.popleft().result()
+
+
 class Stages:
-    """The stages of a pipeline, each with threads of its own, and the time that each was busy.
+    """A pipeline: each item goes through all stages, which have threads of their own, and stays in order.
 
     A stage has one more item than it works on: it never runs dry while those before it keep up, and memory
-    stays bounded. Use it as a context; left by an error, it drops what is not begun.
+    stays bounded. None waits for a later one that is slow for once, while it has room. The time that each was
+    busy is measured. Use it as a context; left by an error, it drops what is not begun.
     """
 
     def __init__(self) -> None:
         self._exits = ExitStack()
-        self._workers: dict[str, int] = {}
-        self._busy: dict[str, float] = {}
+        self._stages: dict[str, _Stage] = {}
         self._lock = Lock()
         self._started = time.monotonic()
 
@@ -60,38 +87,51 @@ class Stages:
     def __exit__(self, *error: object) -> None:
         self._exits.close()
 
-    def run(
+    def add(
         self,
         name: str,
         workers: int,
-        function: Callable[[_In], _Out],
-        items: Iterable[_In],
+        function: Callable[[Any], Any],
         prepare: Callable[[], None] = lambda: None,
-    ) -> Iterator[_Out]:
-        """`function` of each item, in order, by the stage `name`, whose threads each call `prepare` first."""
+    ) -> None:
+        """Have the last stage be this: `function` of each item, in threads that each call `prepare` first."""
         pool = ThreadPoolExecutor(workers, f"texcat-{name}", prepare)
         self._exits.callback(pool.shutdown, cancel_futures=True)
-        self._workers[name] = workers
 
-        def timed(item: _In) -> _Out:
+        def timed(item: Any) -> Any:
             begun = time.monotonic()
             try:
                 return function(item)
             finally:
-                self.add(name, time.monotonic() - begun)
+                self._count(stage, time.monotonic() - begun)
 
-        return bounded_map(pool, timed, items, workers + 1)
+        stage = self._stages[name] = _Stage(workers, lambda item: pool.submit(timed, item))
 
-    def add(self, name: str, seconds: float) -> None:
-        """Count `seconds` as spent in the stage `name`."""
+    def run(self, items: Iterable[Any]) -> Iterator[Any]:
+        """What the last stage makes of each item. The next is taken as soon as the first stage has room."""
+        stages, items = list(self._stages.values()), iter(items)
+        first, last = stages[0], stages[-1]
+        while True:
+            for before, stage in reversed(list(pairwise(stages))):  # what a later one takes makes room
+                while stage.room and before.is_ready:
+                    stage.begin(before.take())
+            for item in islice(items, first.room):
+                first.begin(item)
+            if last.is_ready:
+                yield last.take()
+            elif awaited := [stage.begun[0] for stage in stages if stage.begun]:
+                wait([each for each in awaited if not each.done()], return_when=FIRST_COMPLETED)
+            else:
+                return
+
+    def _count(self, stage: _Stage, seconds: float) -> None:
         with self._lock:
-            self._busy[name] = self._busy.get(name, 0.0) + seconds
+            stage.busy += seconds
 
     def times(self) -> tuple[StageTime, ...]:
         """What each stage took until now, in their order."""
         elapsed = time.monotonic() - self._started
-        busy = {name: self._busy.get(name, 0.0) for name in self._workers}
         return tuple(
-            StageTime(name, workers, busy[name], busy[name] / (workers * elapsed))
-            for name, workers in self._workers.items()
+            StageTime(name, stage.workers, stage.busy, stage.busy / (stage.workers * elapsed))
+            for name, stage in self._stages.items()
         )
