@@ -109,6 +109,7 @@ def main() -> None:
             whole = end_to_end(folder / "whole", spec, chosen, devices, given.batch_size)
             result["runs"].append({"devices": devices, "images": count, **whole})
             encode()
+            _report.save("pipeline", result, table(result), given.out)  # or what is cut short is lost
         if given.others and model is not None and checkpoint is not None:
             result["plain"] = plain(model, checkpoint, made[: given.others], given)
             result["clip_retrieval"] = clip_retrieval(model, checkpoint, made[: given.others], folder)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import torchvision.io
 from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.errors import ImageReadError
 from texcat.indexer.decoding import Decoder
@@ -39,3 +42,31 @@ def test_files_that_can_be_read_become_one_batch_in_order(maker: TextureMaker, s
         np.testing.assert_array_equal(made.working[row].permute(1, 2, 0).numpy(), square_of(image, 512))
         np.testing.assert_array_equal(made.squares[row].permute(1, 2, 0).numpy(), square_of(image, 64))
     assert nothing.working is None
+
+
+def test_what_nvjpeg_refuses_is_found_and_what_it_has_no_memory_for_is_told(
+    maker: TextureMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torchvision raises the same error of both, for all files at once: a fake, as there is no GPU."""
+    out_of_memory = 3  # of another thread, before
+
+    def decode(encoded: Sequence[torch.Tensor], mode: object, device: object) -> list[torch.Tensor]:
+        nonlocal out_of_memory
+        contents = [each.numpy().tobytes() for each in encoded]
+        if b"large" in contents:
+            out_of_memory += 1
+        if {b"large", b"bad"} & set(contents):
+            raise RuntimeError("Error while decoding JPEG images")
+        return list(encoded)
+
+    monkeypatch.setattr(torchvision.io, "decode_jpeg", decode)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"num_ooms": out_of_memory})
+    maker.device = torch.device("cuda")
+    with Decoder(maker) as decoder:
+        found = decoder._by_gpu([b"one", b"bad", b"two", b"bad", b"bad"])
+        assert [each if each is None else each.numpy().tobytes() for each in found] == [
+            *(b"one", None, b"two", None, None)
+        ]
+        assert decoder._by_gpu([]) == []
+        with pytest.raises(torch.OutOfMemoryError):
+            decoder._by_gpu([b"one", b"large", b"two"])
