@@ -32,7 +32,7 @@ from texcat.indexer import Progress, index_corpus
 DAMAGED_EVERY = 50
 INTERESTS = 10
 FRACTION = 0.045
-"""Part of the GPU's memory that a pass may have, where memory is short: a batch of 512 needs more."""
+"""Part of the GPU's memory that a pass may have, where memory is short: batches of 256 need more."""
 
 MOST_APART = 0.5
 """Levels of 255 by which values of an image may be apart from those of another pass, in the mean: features

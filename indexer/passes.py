@@ -208,10 +208,8 @@ class Pass:
             gc.collect()
         maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
         _makers.add(maker)
-        self._size = batch_size or BATCH_SIZE
-        if maker.device.type == "cuda":
-            room = room_for(maker)
-            self._size = batch_size or room
+        room = room_for(maker) if maker.device.type == "cuda" else BATCH_SIZE  # records the encoder, too
+        self._size = batch_size or room
         self._commit_images = COMMIT_IMAGES[maker.device.type]
         self._last_commit = time.monotonic()
 
