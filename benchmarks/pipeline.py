@@ -216,6 +216,7 @@ def end_to_end(
     return {
         "images_a_second": len(photos) / (ended - begun),
         "seconds": ended - begun,
+        "seconds_with_loading": report.seconds,
         "steady_images_a_second": between(marks, 1 / 4, 3 / 4),
         "quarters_images_a_second": [between(marks, each / 4, (each + 1) / 4) for each in range(4)],
         "core_ms_an_image": 1e3 * (used[-1] - used[0]) / len(photos),  # of this process
@@ -349,7 +350,11 @@ def table(result: dict[str, Any]) -> str:
     cores = pairwise(result["encoder_only_core_ms"])
     for run, (before, after) in zip(result["runs"], cores, strict=True):
         quarters = ", ".join(map(told, run["quarters_images_a_second"]))
-        lines += ["", f"{run['devices']}, {run['images']:,} images: {quarters} a second in each quarter.", ""]
+        lines += ["", f"{run['devices']}, {run['images']:,} images: {quarters} a second in each quarter; "]
+        lines[-1] += (
+            f"{run['seconds']:.1f} s, and {run['seconds_with_loading']:.1f} with all that is loaded."
+        )
+        lines.append("")
         if run["devices"] == "cpu":
             took = run["core_ms_an_image"]
             lines[-1] = f"It took {took:.0f} ms of cores an image; the encoder alone {before:.0f} before and "

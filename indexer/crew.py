@@ -1,10 +1,11 @@
 """A pass on several devices of this machine: a process for each, which has Python's lock for itself.
 
-Each process takes files, so many at a time, whenever it has room for more. It reads them, makes records, and
-writes these to the store, where LMDB lets one process at a time write to a shard. Then the process that
-started it writes what became of the files to the registry. So neither images nor records move between
-processes. What a process that is lost had taken is given to another; files that go on taking theirs along are
-found by halves, and have failed.
+They load their encoder, and what else they need at first, while the process that started them makes what it
+is to give them. Each takes files, so many at a time, whenever it has room for more. It reads them, makes
+records, and writes these to the store, where LMDB lets one process at a time write to a shard. Then the
+process that started it writes what became of the files to the registry. So neither images nor records move
+between processes. What a process that is lost had taken is given to another; files that go on taking theirs
+along are found by halves, and have failed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.errors import EngineError
@@ -28,6 +29,7 @@ from ..catalogue.types import ImageKey, InterestVectors, StageTime, TextureRecor
 from .encoders import DenseEncoder, load_encoder
 from .passes import Pass, chunk_size
 from .scan import FoundFile
+from .warming import warm_up
 
 MOST_LOST = 10
 """So many processes lost while files remain to be given out end a pass."""
@@ -41,11 +43,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the processes of a crew are told.
+    """What the processes of a crew are told to do.
 
     Attributes:
         path: of the catalogue, which they read.
-        encoder: specification of the encoder, or one that is loaded already, which is copied to them.
         vectors: of interests.
         codes: whether images get codes.
         again: maps that are made though they are held, by image.
@@ -54,7 +55,6 @@ class Task:
     """
 
     path: Path
-    encoder: str | DenseEncoder
     vectors: Mapping[int, InterestVectors]
     codes: bool
     again: Mapping[ImageKey, frozenset[int]]
@@ -92,24 +92,42 @@ class _Member:
 
 
 class Crew:
-    """Processes on `devices`, a device for each; one that is named twice has two.
+    """Processes on `devices`, a device for each; one that is named twice has two. Use it as a context.
 
     Attributes:
         stages: what the stages of all took, once they are done.
         on_cpu: images that were decoded by the processor, though the encoder runs on a GPU.
+
+    Args:
+        encoder: its specification, or one that is loaded already, which is copied to them.
+        devices: of the processes.
     """
 
-    def __init__(self, task: Task, devices: Sequence[str]) -> None:
+    def __init__(self, encoder: str | DenseEncoder, devices: Sequence[str]) -> None:
         self.stages: list[StageTime] = []
         self.on_cpu = 0
-        self._task = task
+        self._encoder = encoder
         self._devices = devices
         self._context = multiprocessing.get_context("spawn")  # CUDA and LMDB do not survive a fork
         self._members: list[_Member] = []
         self._ending: list[BaseProcess] = []
         self._lost = 0
 
-    def run(self, files: Sequence[FoundFile], begin: Callable[[], None]) -> Iterator[Finished]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for member in self._members:
+            member.process.kill()
+        for process in (*self._ending, *(member.process for member in self._members)):
+            process.join()
+
+    def start(self) -> None:
+        """Have the processes load what they need, before there is a task for them; once."""
+        if not self._members:
+            self._start_on(self._devices)
+
+    def run(self, task: Task, files: Sequence[FoundFile], begin: Callable[[], None]) -> Iterator[Finished]:
         """What becomes of `files`, in any order, as it is finished.
 
         `begin` is called whenever files are given out: first once a process has loaded its encoder.
@@ -117,33 +135,24 @@ class Crew:
         Raises:
             EngineError: a process failed, or `MOST_LOST` were lost.
         """
-        self._begin = begin
-        try:
-            suspects: deque[list[FoundFile]] = deque()
-            yield from self._share(deque(files), self._devices, suspects.append)
-            while suspects:
-                group = suspects.popleft()
-                left: list[list[FoundFile]] = []
-                yield from self._share(deque(group), self._devices[:1], left.append)
-                for again in left:
-                    if len(again) == 1:
-                        yield Finished([_failed(again[0])], {})
-                    else:
-                        middle = len(again) // 2
-                        suspects += again[:middle], again[middle:]
-        finally:
-            for member in self._members:
-                member.process.kill()
-            for process in (*self._ending, *(member.process for member in self._members)):
-                process.join()
+        self._task, self._begin = task, begin
+        self.start()
+        suspects: deque[list[FoundFile]] = deque()
+        yield from self._share(deque(files), suspects.append)
+        while suspects:
+            group = suspects.popleft()
+            left: list[list[FoundFile]] = []
+            self._start_on(self._devices[:1])
+            yield from self._share(deque(group), left.append)
+            for again in left:
+                if len(again) == 1:
+                    yield Finished([_failed(again[0])], {})
+                else:
+                    middle = len(again) // 2
+                    suspects += again[:middle], again[middle:]
 
-    def _share(
-        self, files: deque[FoundFile], devices: Sequence[str], lose: Callable[[list[FoundFile]], None]
-    ) -> Iterator[Finished]:
-        """Let processes on `devices` share `files`; those that a process takes along are given to `lose`."""
-        # At once: one that starts reads its task, which may be large, only once it has loaded its libraries.
-        with ThreadPoolExecutor(len(devices)) as pool:
-            list(pool.map(self._start, devices))
+    def _share(self, files: deque[FoundFile], lose: Callable[[list[FoundFile]], None]) -> Iterator[Finished]:
+        """Let the processes share `files`; those that one takes along are given to `lose`."""
         while self._members:
             asking: dict[Any, _Member] = {each.asking: each for each in self._members if each.asks}
             results: dict[Any, _Member] = {each.results: each for each in self._members}
@@ -159,30 +168,34 @@ class Crew:
                     if files:
                         self._start(member.device)
 
+    def _start_on(self, devices: Sequence[str]) -> None:
+        # At once: one that starts reads its encoder, which may be large, only once it has loaded libraries.
+        with ThreadPoolExecutor(len(devices)) as pool:
+            list(pool.map(self._start, devices))
+
     def _start(self, device: str) -> None:
         asking, asked = self._context.Pipe()
         results, sent = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(self._task, device, asked, sent), daemon=True)
+        process = self._context.Process(target=_work, args=(self._encoder, device, asked, sent), daemon=True)
         process.start()
         asked.close()
         sent.close()
         self._members.append(_Member(device, process, asking, results))
 
     def _give(self, member: _Member, files: deque[FoundFile]) -> None:
-        """Give a process that asks for files some; none when there are no more, or it is no more."""
+        """Give a process that asks its task first, and then files: none when there are no more."""
         try:
             most = member.asking.recv()
-        except (EOFError, ConnectionResetError):  # its results end, too
-            member.asks = False
-            return
-        self._begin()
-        size = chunk_size(most, member.chunks, len(files), _SHARES * len(self._members))
-        chunk = [files.popleft() for _ in range(min(size, len(files)))]
-        member.chunks += 1
-        member.taken.update((file.path, file) for file in chunk)
-        try:
+            if most is None:
+                member.asking.send(self._task)
+                return
+            self._begin()
+            size = chunk_size(most, member.chunks, len(files), _SHARES * len(self._members))
+            chunk = [files.popleft() for _ in range(min(size, len(files)))]
+            member.chunks += 1
+            member.taken.update((file.path, file) for file in chunk)
             member.asking.send(chunk)
-        except (BrokenPipeError, ConnectionResetError):
+        except (EOFError, BrokenPipeError, ConnectionResetError):  # its results end, too
             member.asks = False
 
     def _take(self, member: _Member) -> Iterator[Finished]:
@@ -253,10 +266,14 @@ class _Part(Pass):
         self._sent.send(Finished(rows, sizes))
 
 
-def _work(task: Task, device: str, asked: Connection, sent: Connection) -> None:
+def _work(given: str | DenseEncoder, device: str, asked: Connection, sent: Connection) -> None:
     """What a process of a crew does."""
     try:
-        encoder = load_encoder(task.encoder, device) if isinstance(task.encoder, str) else task.encoder
+        encoder = load_encoder(given, device) if isinstance(given, str) else given
+        if encoder.device != "cpu":
+            warm_up(encoder)
+        asked.send(None)
+        task: Task = asked.recv()
         with Catalogue.open(task.path) as catalogue:
             catalogue.check_encoder(encoder.fingerprint)
             catalogue.write_along()

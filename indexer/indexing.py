@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from ..catalogue.errors import CatalogueError, ImageReadError, UnknownInterestEr
 from ..catalogue.registry import KnownFile
 from ..catalogue.types import ImageKey, IndexReport, Interest, InterestVectors, Skipped
 from .codebooks import make_codebook
+from .crew import Crew
 from .encoders import DenseEncoder, devices_of, load_encoder
 from .exemplars import corpus_mean, exemplar_vectors
 from .inputs import plan_inputs, plan_known
@@ -93,36 +95,40 @@ def index_corpus(
     plan = plan_inputs(catalogue.registry, inputs, column)
     catalogue.registry.record_archives(plan.archives)
     removed = _note_absent(catalogue, plan, grace_days)
+    devices = devices_of(device) if engine == "local" else [device]
     given = encoder
-    if codes and not has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
-        # Before it is told which images lack a code: if it comes out otherwise than it was, all of them do.
-        encoder = encoder or load_encoder(catalogue.settings.encoder, device.partition(",")[0])
-        adopt_encoder(catalogue, encoder)
-        catalogue.adopt_codebook(make_codebook(encoder))
-    incomplete = incomplete_files(catalogue, plan.unchanged, codes)
-    again = [found_again(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
-    work = Pass(catalogue, on_progress, [*plan.new, *again], codes)
-    if work.files:
-        before = catalogue.registry.files_at(file.path for file in plan.new)
-        devices = devices_of(device) if engine == "local" else [device]
-        encoder = encoder or load_encoder(catalogue.settings.encoder, devices[0])
-        if len(devices) > 1:
-            _share(work, catalogue, encoder, given=given, devices=devices, batch_size=batch_size)
-        elif engine == "local":
-            run_pass(work, catalogue, encoder, batch_size)
-        else:
-            _gather(
-                work,
-                catalogue,
-                encoder,
-                given=given,
-                device=device,
-                address=ray_address,
-                workers=workers,
-                batch_size=batch_size,
-            )
-        replaced = [known.key for known in before.values() if known.key is not None]
-        catalogue.store.delete(catalogue.registry.forget_images(replaced))
+    several = Crew(given or catalogue.settings.encoder, devices) if len(devices) > 1 else nullcontext()
+    with several as crew:
+        if crew is not None and plan.new:
+            crew.start()  # and this process makes a codebook meanwhile, and vectors
+        if codes and not has_codebook(catalogue) and (plan.new or plan.unchanged or plan.failed):
+            # Before it is told which images lack a code: if it comes out otherwise than it was, all do.
+            encoder = encoder or load_encoder(catalogue.settings.encoder, devices[0])
+            adopt_encoder(catalogue, encoder)
+            catalogue.adopt_codebook(make_codebook(encoder))
+        incomplete = incomplete_files(catalogue, plan.unchanged, codes)
+        again = [found_again(known) for known in (*incomplete, *(plan.failed if retry_failed else ()))]
+        work = Pass(catalogue, on_progress, [*plan.new, *again], codes)
+        if work.files:
+            if crew is not None:
+                crew.start()
+            before = catalogue.registry.files_at(file.path for file in plan.new)
+            encoder = encoder or load_encoder(catalogue.settings.encoder, devices[0])
+            if engine == "ray":
+                _gather(
+                    work,
+                    catalogue,
+                    encoder,
+                    given=given,
+                    device=device,
+                    address=ray_address,
+                    workers=workers,
+                    batch_size=batch_size,
+                )
+            else:
+                run_pass(work, catalogue, encoder, batch_size, crew)
+            replaced = [known.key for known in before.values() if known.key is not None]
+            catalogue.store.delete(catalogue.registry.forget_images(replaced))
     measure_maps(catalogue)
     still_failed = () if retry_failed else plan.failed
     unseen = {skipped.path for skipped in plan.skipped}
@@ -238,37 +244,23 @@ def _make_vectors(
     return made
 
 
-def run_pass(work: Pass, catalogue: Catalogue, encoder: DenseEncoder, batch_size: int | None) -> None:
-    """Do the work of a pass, with the vectors of all interests that there are maps to be made of."""
-    adopt_encoder(catalogue, encoder)
-    paths = [file.path for file in work.files]
-    work.run(encoder, ensure_vectors(catalogue, encoder, work.needed, paths), batch_size)
-
-
-def _share(
+def run_pass(
     work: Pass,
     catalogue: Catalogue,
     encoder: DenseEncoder,
-    *,
-    given: DenseEncoder | None,
-    devices: Sequence[str],
     batch_size: int | None,
+    crew: Crew | None = None,
 ) -> None:
-    """Do the work of a pass with a process a device. Each loads the encoder, unless it was `given`."""
-    from .crew import Crew, Task
+    """Do the work of a pass, with the vectors of all interests that there are maps to be made of.
 
+    With a `crew`, its processes do.
+    """
     adopt_encoder(catalogue, encoder)
     vectors = ensure_vectors(catalogue, encoder, work.needed, [file.path for file in work.files])
-    task = Task(
-        catalogue.path,
-        given or catalogue.settings.encoder,
-        vectors,
-        work.codes,
-        dict(work.again),
-        batch_size,
-        work.fresh,
-    )
-    work.share(Crew(task, devices), vectors)
+    if crew is None:
+        work.run(encoder, vectors, batch_size)
+    else:
+        work.share(crew, vectors, batch_size)
 
 
 def _gather(

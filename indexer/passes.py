@@ -51,6 +51,10 @@ COMMIT_SECONDS = 5.0
 COMMIT_IMAGES = {"cpu": 64, "cuda": 512}
 """A commit waits for the disk, once for each shard: after so many images, or `COMMIT_SECONDS`."""
 
+UNWRITTEN = 8
+"""Batches that wait for a commit, at most. A disk may be slow for a second, and these have no pixels and no
+features any more; what waited before them would be on the GPU."""
+
 _makers: WeakSet[TextureMaker] = WeakSet()
 """Of this process. One of a pass that has ended is garbage, if it is there: errors that libraries keep hold
 frames, and these what the pass had, which may be gigabytes on a GPU. Garbage is collected then, which takes
@@ -176,19 +180,20 @@ class Pass:
         finally:
             self._report()
 
-    def share(self, crew: Crew, interests: Collection[int]) -> None:
+    def share(self, crew: Crew, vectors: Mapping[int, InterestVectors], batch_size: int | None) -> None:
         """Do it all with a crew, whose processes read the files and make the records.
 
         Args:
-            crew: whose task is of this catalogue.
-            interests: of which it has vectors.
+            crew: of the catalogue's encoder.
+            vectors, batch_size: as for `run`.
         """
-        from .crew import measured
+        from .crew import Task, measured
 
-        self._wanted &= frozenset(interests)
+        self._wanted &= vectors.keys()
+        task = Task(self._catalogue.path, vectors, self.codes, dict(self.again), batch_size, self.fresh)
         started = self._last_commit = time.monotonic()
         writing = 0.0
-        for finished in crew.run(self.files, self._report):
+        for finished in crew.run(task, self.files, self._report):
             begun = time.monotonic()
             self._catalogue.registry.record_files(finished.rows, finished.sizes)
             self._count(finished.rows)
@@ -200,15 +205,23 @@ class Pass:
     def _prepare(
         self, encoder: DenseEncoder, vectors: Mapping[int, InterestVectors], batch_size: int | None
     ) -> None:
-        from .textures import TextureMaker, room_for
+        from .textures import ENCODED_AT_ONCE, MOST_AT_ONCE, TextureMaker, room_for
+        from .warming import warm_up
 
         self._wanted &= vectors.keys()
         codebook = self._catalogue.codebook() if self.codes else None
         if _makers:
             gc.collect()
+        if encoder.device != "cpu":
+            warm_up(encoder)
         maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
         _makers.add(maker)
-        room = room_for(maker) if maker.device.type == "cuda" else BATCH_SIZE  # records the encoder, too
+        if maker.device.type != "cuda":
+            room = BATCH_SIZE
+        elif 0 < len(self.files) <= ENCODED_AT_ONCE:
+            room = MOST_AT_ONCE  # to ask takes longer than to encode them
+        else:
+            room = room_for(maker)  # records the encoder, too
         self._size = batch_size or room
         self._commit_images = COMMIT_IMAGES[maker.device.type]
         self._last_commit = time.monotonic()
@@ -252,7 +265,7 @@ class Pass:
             stages.add("encode", encoders, self._encode, prepare)
             stages.add("draft", drafters, self._draft, prepare_beside)
             stages.add("code", coders, self._code, prepare_beside)
-            stages.add("write", 1, self._write)
+            stages.add("write", 1, self._write, waiting=UNWRITTEN)
             for _ in stages.run(chunks):
                 self._report()
             self._commit()

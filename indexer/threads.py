@@ -44,16 +44,17 @@ def bounded_map(
 
 @dataclass(slots=True)
 class _Stage:
-    """What `submit` has begun, in order: one item more than the stage works on, at most."""
+    """What `submit` has begun, in order: so many items more than the stage works on wait, at most."""
 
     workers: int
+    waiting: int
     submit: Callable[[Any], Future[Any]]
     busy: float = 0.0
     begun: deque[Future[Any]] = field(default_factory=deque)
 
     @property
     def room(self) -> int:
-        return self.workers + 1 - len(self.begun)
+        return self.workers + self.waiting - len(self.begun)
 
     @property
     def is_ready(self) -> bool:
@@ -70,9 +71,9 @@ class _Stage:
 class Stages:
     """A pipeline: each item goes through all stages, which have threads of their own, and stays in order.
 
-    A stage has one more item than it works on: it never runs dry while those before it keep up, and memory
-    stays bounded. None waits for a later one that is slow for once, while it has room. The time that each was
-    busy is measured. Use it as a context; left by an error, it drops what is not begun.
+    A stage has more items than it works on, one by default: it never runs dry while those before it keep up,
+    and memory stays bounded. None waits for a later one that is slow for once, while that has room. The time
+    that each was busy is measured. Use it as a context; left by an error, it drops what is not begun.
     """
 
     def __init__(self) -> None:
@@ -93,8 +94,12 @@ class Stages:
         workers: int,
         function: Callable[[Any], Any],
         prepare: Callable[[], None] = lambda: None,
+        waiting: int = 1,
     ) -> None:
-        """Have the last stage be this: `function` of each item, in threads that each call `prepare` first."""
+        """Have the last stage be this: `function` of each item, in threads that each call `prepare` first.
+
+        So many items that it does not work on yet are `waiting` for it, at most.
+        """
         pool = ThreadPoolExecutor(workers, f"texcat-{name}", prepare)
         self._exits.callback(pool.shutdown, cancel_futures=True)
 
@@ -105,7 +110,7 @@ class Stages:
             finally:
                 self._count(stage, time.monotonic() - begun)
 
-        stage = self._stages[name] = _Stage(workers, lambda item: pool.submit(timed, item))
+        stage = self._stages[name] = _Stage(workers, waiting, lambda item: pool.submit(timed, item))
 
     def run(self, items: Iterable[Any]) -> Iterator[Any]:
         """What the last stage makes of each item. The next is taken as soon as the first stage has room."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from multiprocessing import active_children
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from texcat.catalogue import Catalogue
-from texcat.catalogue.errors import EngineError, UsageError
+from texcat.catalogue.errors import EngineError, FingerprintMismatchError, UsageError
 from texcat.indexer import Progress, index_corpus
 from texcat.indexer.encoders import devices_of
 
@@ -74,6 +75,18 @@ class Lingering(TinyEncoder):
             time.sleep(0.01)
 
 
+class Watching(TinyEncoder):
+    """An encoder that sees how many processes there are when it is asked for directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def direction(self, phrases: Sequence[str]) -> torch.Tensor:
+        self.seen.append(len(active_children()))
+        return super().direction(phrases)
+
+
 def test_two_processes_make_what_one_makes(tmp_path: Path, photos: Path) -> None:
     made = []
     for name, device in (("one", "cpu"), ("two", "cpu,cpu")):
@@ -126,6 +139,27 @@ def test_a_process_that_takes_its_time_to_end_holds_nobody_up(tmp_path: Path, ph
         encoder = Lingering(tmp_path / "done")
         index_corpus(catalogue, [photos], encoder=encoder, device="cpu,cpu", batch_size=3, on_progress=mark)
     assert alive == [2]
+    assert not active_children()
+
+
+def test_processes_load_while_vectors_are_made(tmp_path: Path, photos: Path) -> None:
+    with Catalogue.create(tmp_path / "cat", groups=QUICK) as catalogue:
+        catalogue.add_interest("red")
+        encoder = Watching()
+        assert index_corpus(catalogue, [photos], encoder=encoder, device="cpu,cpu").indexed == 22
+        assert set(encoder.seen) == {2}
+        catalogue.add_interest("green")
+        encoder = Watching()
+        assert index_corpus(catalogue, [photos], encoder=encoder, device="cpu,cpu").indexed == 22
+        assert set(encoder.seen) == {2}
+
+
+def test_no_process_is_left_where_there_is_no_work_for_it(tmp_path: Path, photos: Path) -> None:
+    with Catalogue.create(tmp_path / "cat", groups=QUICK) as catalogue:
+        index_corpus(catalogue, [photos], encoder=TinyEncoder())
+        photo(photos / "new.png", 99)
+        with pytest.raises(FingerprintMismatchError):
+            index_corpus(catalogue, [photos], encoder=TinyEncoder(2), device="cpu,cpu")
     assert not active_children()
 
 

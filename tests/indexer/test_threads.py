@@ -70,6 +70,25 @@ def test_a_late_stage_that_is_slow_keeps_none_before_it_waiting() -> None:
         assert list(stages.run(range(6))) == list(range(6))
 
 
+def test_more_may_wait_for_a_stage_that_is_slow_for_once() -> None:
+    encoded = [Event() for _ in range(8)]
+
+    def encode(item: int) -> int:
+        encoded[item].set()
+        return item
+
+    def write(item: int) -> int:
+        if item == 0:
+            assert encoded[5].wait(LATE), "this stage has four items, and the one before it room for two"
+            assert not encoded[6].is_set()
+        return item
+
+    with Stages() as stages:
+        stages.add("encode", 1, encode)
+        stages.add("write", 1, write, waiting=3)
+        assert list(stages.run(range(8))) == list(range(8))
+
+
 def test_stages_work_at_the_same_time() -> None:
     both = Barrier(2)
 
