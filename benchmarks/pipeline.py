@@ -351,9 +351,7 @@ def table(result: dict[str, Any]) -> str:
     for run, (before, after) in zip(result["runs"], cores, strict=True):
         quarters = ", ".join(map(told, run["quarters_images_a_second"]))
         lines += ["", f"{run['devices']}, {run['images']:,} images: {quarters} a second in each quarter; "]
-        lines[-1] += (
-            f"{run['seconds']:.1f} s, and {run['seconds_with_loading']:.1f} with all that is loaded."
-        )
+        lines[-1] += f"{run['seconds']:.1f} s, and {run['seconds_with_loading']:.1f} with all that is loaded."
         lines.append("")
         if run["devices"] == "cpu":
             took = run["core_ms_an_image"]

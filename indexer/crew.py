@@ -270,8 +270,7 @@ def _work(given: str | DenseEncoder, device: str, asked: Connection, sent: Conne
     """What a process of a crew does."""
     try:
         encoder = load_encoder(given, device) if isinstance(given, str) else given
-        if encoder.device != "cpu":
-            warm_up(encoder)
+        warm_up(encoder)
         asked.send(None)
         task: Task = asked.recv()
         with Catalogue.open(task.path) as catalogue:

@@ -212,8 +212,7 @@ class Pass:
         codebook = self._catalogue.codebook() if self.codes else None
         if _makers:
             gc.collect()
-        if encoder.device != "cpu":
-            warm_up(encoder)
+        warm_up(encoder)
         maker = self._maker = TextureMaker(encoder, self._catalogue.schema, vectors, codebook)
         _makers.add(maker)
         if maker.device.type != "cuda":

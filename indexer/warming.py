@@ -26,8 +26,8 @@ _warm: set[str] = set()
 
 
 def warm_up(encoder: DenseEncoder) -> None:
-    """Load what the stages of a pass need on the GPU of `encoder`, unless this process did so before."""
-    if encoder.device not in _warm:
+    """Load what the stages of a pass need on the GPU of `encoder`, if it is on one, once in a process."""
+    if encoder.device != "cpu" and encoder.device not in _warm:
         _warm.add(encoder.device)
         make_and_drop(encoder)
 

@@ -12,7 +12,7 @@ from ..fakes import TinyEncoder
 
 
 class Other(TinyEncoder):
-    """On a device that no other test names."""
+    """On a device that no other test names, and that is not known to be the processor."""
 
     device = "cpu:0"
 
@@ -28,6 +28,9 @@ def test_a_device_is_warmed_up_once() -> None:
     assert encoder.encoded == ENCODED_AT_ONCE
     warm_up(encoder)
     assert encoder.encoded == ENCODED_AT_ONCE
+    processor = TinyEncoder()
+    warm_up(processor)
+    assert not processor.encoded
 
 
 def test_what_a_stage_raises_is_told() -> None:
