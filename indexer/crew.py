@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -177,7 +179,14 @@ class Crew:
         asking, asked = self._context.Pipe()
         results, sent = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_work, args=(self._encoder, device, asked, sent), daemon=True)
-        process.start()
+        # Who interrupts this process interrupts all of its group; it ends the others itself, which then say
+        # nothing. They inherit what their parent's thread blocks, and starting the tracker would unblock it.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         asked.close()
         sent.close()
         self._members.append(_Member(device, process, asking, results))

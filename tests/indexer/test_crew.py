@@ -58,6 +58,14 @@ class Failing(TinyEncoder):
         raise ValueError("a bug")
 
 
+class Interrupted(TinyEncoder):
+    """An encoder whose process is interrupted, as all of a terminal are by Ctrl-C."""
+
+    def patches(self, images: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().patches(images)
+
+
 class Lingering(TinyEncoder):
     """An encoder whose process only ends when a file is there, as one of a GPU takes its time to."""
 
@@ -161,6 +169,12 @@ def test_no_process_is_left_where_there_is_no_work_for_it(tmp_path: Path, photos
         with pytest.raises(FingerprintMismatchError):
             index_corpus(catalogue, [photos], encoder=TinyEncoder(2), device="cpu,cpu")
     assert not active_children()
+
+
+def test_only_the_process_that_started_others_is_interrupted(tmp_path: Path, photos: Path) -> None:
+    with Catalogue.create(tmp_path / "cat", groups=QUICK) as catalogue:
+        report = index_corpus(catalogue, [photos], encoder=Interrupted(), device="cpu,cpu")
+        assert (report.indexed, len(report.skipped)) == (22, 2)
 
 
 def test_what_a_process_raises_ends_the_pass(tmp_path: Path, photos: Path) -> None:
