@@ -120,7 +120,8 @@ class Coder:
             on_device(_frequency_matrix, features.device, n, self._side) for n in features.shape[2:]
         )
         # The dims of a patch lie together, as encoders leave them: each product goes over memory as it lies.
-        across = columns @ features.permute(0, 2, 3, 1)
+        # Else torch would copy many images, but not one, which then comes out otherwise on some processors.
+        across = columns @ features.permute(0, 2, 3, 1).contiguous()
         kept = (rows @ across.flatten(2)).reshape(len(features), -1, dim)
         fine = on_device(fine_enough, features.device, self._side)
         fitter = _Fitter(kept[:, fine] @ self._spread.mT, self._side)

@@ -22,6 +22,7 @@ from texcat.indexer.encoders.builtin import FITTED, BuiltinEncoder
 from texcat.indexer.encoders.fitted import FittedDirections
 from texcat.indexer.encoders.nouns import common_nouns, everyday_things
 from texcat.indexer.squares import to_square
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..fakes import TinyEncoder
@@ -131,6 +132,23 @@ def test_smooth_features_of_any_shape_are_kept(
     exact = exact_maps(directions, features, side)
     maps = code_maps(code_of(codebook, features, side), codebook.coordinates(directions))
     assert np.square(maps - exact).mean() <= 0.01 * np.square(exact).mean() + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("dim", "grid", "side"), [(3, 16, 16), (24, 8, 8), (512, 32, 16), (768, 24, 24), (1291, 16, 16)]
+)
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_a_code_is_the_same_alone_and_among_others(
+    dim: int, grid: int, side: int, order: torch.memory_format
+) -> None:
+    """As long as one thread makes them, as in a pass. For smaller grids, not all processors see to that."""
+    noise = np.random.default_rng(dim).standard_normal((4, dim, grid, grid), np.float32)
+    features = torch.from_numpy(noise).contiguous(memory_format=order)
+    coder = Coder(a_codebook(dim), side, "cpu")
+    with threadpool_limits(1):
+        codes = coder.codes(features)
+        assert [coder.codes(features[place : place + 1])[0] for place in range(4)] == codes
+        assert coder.codes(features[:3]) == codes[:3]
 
 
 @settings(max_examples=25)
