@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from ..catalogue.channels import ChannelSchema
 from ..catalogue.codes import Codebook
 from ..catalogue.errors import ImageReadError
@@ -166,6 +168,8 @@ class Worker:
         pooled = features if coarse is made else self._maker.waiting.enter(coarse)
         del made, coarse  # or they could not leave a GPU
         drafts = self._maker.draft(decoded.working, features, pooled, lacking)
-        codes = self._maker.codes(pooled, lacking, self._decoder.map)
+        # By one thread, as in a pass on one machine: with more, products of small matrices round otherwise.
+        with threadpool_limits(1, user_api="openmp"):
+            codes = self._maker.codes(pooled, lacking, self._decoder.map)
         for place, key in enumerate(keys):
             yield TextureRecord(key, drafts.bases.get(place), drafts.maps.get(place) or {}, codes.get(place))

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from texcat.catalogue import Catalogue, EncoderError, ImageKey, UsageError
+from texcat.catalogue.channels import ChannelSchema
 from texcat.catalogue.errors import EngineError
 from texcat.catalogue.verifying import verify
 from texcat.indexer import Progress, cluster, index_corpus
+from texcat.indexer.lacking import Lacking
+from texcat.indexer.scan import FoundFile
+from texcat.indexer.workers import Recipe, Worker
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..fakes import TinyEncoder
+from .test_codes import a_codebook
 from .test_inputs import picture, shard
 
 DARK = b"P6 8 8 255\n" + bytes(8 * 8 * 3)
@@ -49,6 +56,17 @@ class Slow(TinyEncoder):
 class Failing(TinyEncoder):
     def patches(self, images: Tensor) -> Tensor:
         raise EncoderError("failing", "the card is on fire")
+
+
+class Coarse(TinyEncoder):
+    """As few patches as ViT-B/32 has, of noise."""
+
+    input_size, grid, map_size, dim = 56, (7, 7), 7, 48
+
+    def patches(self, images: Tensor) -> Tensor:
+        seeds = [int(image.long().sum()) for image in images]
+        noise = [np.random.default_rng(seed).standard_normal((48, 7, 7), np.float32) for seed in seeds]
+        return torch.from_numpy(np.stack(noise))
 
 
 class Wrong(TinyEncoder):
@@ -119,6 +137,30 @@ def test_records_are_those_of_the_local_engine_byte_by_byte(tmp_path: Path, phot
         assert list(verify(spread)) == []
         again = index_corpus(spread, inputs, engine="ray", workers=2)
         assert (again.indexed, again.unchanged) == (0, 48)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_worker_makes_the_same_of_an_image_alone_and_among_others(threads: int, tmp_path: Path) -> None:
+    encoder = Coarse()
+    axes = a_codebook(encoder.dim)
+    recipe = Recipe(encoder, encoder.fingerprint, ChannelSchema.parse("core13"), {}, axes)
+    paths = [tmp_path / f"{number}.png" for number in range(5)]
+    for number, path in enumerate(paths):
+        path.write_bytes(picture(number))
+    files = [FoundFile(os.fsencode(path), path.stat().st_size, 0, 0) for path in paths]
+    torch.get_num_threads()  # sets a default, once for each thread
+    with threadpool_limits(threads, user_api="openmp"):
+        worker = Worker(recipe, "cpu")
+        worker.start()
+        units = [_made(worker, 0, files), *(_made(worker, 1 + n, [file]) for n, file in enumerate(files))]
+    together, *alone = units
+    assert [code for (code,) in alone] == together
+
+
+def _made(worker: Worker, unit: int, files: Sequence[FoundFile]) -> list[bytes | None]:
+    keys = [found.key for found in worker.read(unit, files)]
+    made = worker.make(unit, files, keys, [Lacking(code=True)] * len(files))
+    return [each and each.record and each.record.code for each in made]
 
 
 def test_only_what_is_lacking_is_made(tmp_path: Path, photos: Path) -> None:

@@ -51,8 +51,10 @@ def test_items_stay_in_order_and_few_are_under_way(workers: list[int], count: in
     assert [(each.name, each.workers) for each in times] == [(str(n), many) for n, many in enumerate(workers)]
 
 
-def test_a_late_stage_that_is_slow_keeps_none_before_it_waiting() -> None:
-    encoded = [Event() for _ in range(6)]
+@pytest.mark.parametrize("waiting", [1, 3])
+def test_a_late_stage_that_is_slow_keeps_none_before_it_waiting(waiting: int) -> None:
+    room = 2 + 1 + waiting  # of the first stage, and of this one, which works on one
+    encoded = [Event() for _ in range(room + 2)]
 
     def encode(item: int) -> int:
         encoded[item].set()
@@ -60,33 +62,14 @@ def test_a_late_stage_that_is_slow_keeps_none_before_it_waiting() -> None:
 
     def write(item: int) -> int:
         if item == 0:
-            assert encoded[3].wait(LATE), "this stage has two items, and the one before it room for two"
-            assert not encoded[4].is_set()
+            assert encoded[room - 1].wait(LATE)
+            assert not encoded[room].is_set()
         return item
 
     with Stages() as stages:
         stages.add("encode", 1, encode)
-        stages.add("write", 1, write)
-        assert list(stages.run(range(6))) == list(range(6))
-
-
-def test_more_may_wait_for_a_stage_that_is_slow_for_once() -> None:
-    encoded = [Event() for _ in range(8)]
-
-    def encode(item: int) -> int:
-        encoded[item].set()
-        return item
-
-    def write(item: int) -> int:
-        if item == 0:
-            assert encoded[5].wait(LATE), "this stage has four items, and the one before it room for two"
-            assert not encoded[6].is_set()
-        return item
-
-    with Stages() as stages:
-        stages.add("encode", 1, encode)
-        stages.add("write", 1, write, waiting=3)
-        assert list(stages.run(range(8))) == list(range(8))
+        stages.add("write", 1, write, waiting=waiting)
+        assert list(stages.run(range(room + 2))) == list(range(room + 2))
 
 
 def test_stages_work_at_the_same_time() -> None:
